@@ -29,12 +29,16 @@ _NUMPY = array_namespace(np.empty(0))
 
 def array_device(a: Any) -> Any:
     "The device of an array; asked as often."
-    return "cpu" if type(a) is np.ndarray else _device_of_any(a)
+    if type(a) is np.ndarray:
+        return "cpu"
+    return _device_of_any(a)
 
 # %% ../nbs/arrays.ipynb #cell-007
 def detached(a: Any) -> Any:
     "`a`, of which differentiation takes no notice."
-    return a.detach() if hasattr(a, "detach") else a
+    if hasattr(a, "detach"):
+        return a.detach()
+    return a
 
 
 def to_numpy(a: Any) -> np.ndarray:
@@ -58,9 +62,12 @@ def asarray_like(a: Any, like: Any) -> Any:
     """`a` as an array of the library and on the device of the array `like`; what is there already
     is not moved.
     """
-    xp, device = namespace(like), array_device(like)
+    xp = namespace(like)
+    device = array_device(like)
     if is_array_api_obj(a) and namespace(a) is xp:
-        return a if array_device(a) == device else to_device(a, device)
+        if array_device(a) == device:
+            return a
+        return to_device(a, device)
     return xp.asarray(to_numpy(a), device=device)
 
 # %% ../nbs/arrays.ipynb #cell-014
@@ -77,7 +84,8 @@ class SparseRows:
 
     def __init__(self, matrix: Any):
         self.matrix = sp.csr_array(matrix)
-        self.shape, self.dtype = self.matrix.shape, self.matrix.dtype
+        self.shape = self.matrix.shape
+        self.dtype = self.matrix.dtype
 
     def __len__(self):
         return self.shape[0]
@@ -105,19 +113,21 @@ class SparseRows:
         """
         rows = max(1, self.STRIP // max(1, self.shape[1]))
         wanted = width > 32 and self.matrix.nnz > self.DENSE * self.shape[0] * self.shape[1]
-        return (
-            [slice(start, start + rows) for start in range(0, self.shape[0], rows)]
-            if wanted
-            else []
-        )
+        if wanted:
+            return [slice(start, start + rows) for start in range(0, self.shape[0], rows)]
+        return []
 
     def __matmul__(self, other):
         parts = [self[part].toarray() @ other for part in self._strips(other.shape[1])]
-        return np.concatenate(parts) if parts else self.matrix @ other
+        if parts:
+            return np.concatenate(parts)
+        return self.matrix @ other
 
     def __rmatmul__(self, other):
         parts = [other[:, part] @ self[part].toarray() for part in self._strips(other.shape[0])]
-        return sum(parts[1:], parts[0]) if parts else other @ self.matrix
+        if parts:
+            return sum(parts[1:], parts[0])
+        return other @ self.matrix
 
 # %% ../nbs/arrays.ipynb #cell-015
 def gram_matrix(
@@ -129,10 +139,16 @@ def gram_matrix(
     It is made a strip at a time, for the product of two sparse matrices may be anything but sparse.
     """
     z = x.matrix.astype(np.float64)
-    z = sp.hstack([z, np.ones((len(x), 1))], format="csr") if affine else z
-    weighted = z if weight is None else sp.diags_array(np.asarray(weight, np.float64)).tocsr() @ z
-    columns, p = z.T.tocsr(), z.shape[1]
-    found, step = np.empty((p, p)), max(1, 2**22 // max(1, p))
+    if affine:
+        z = sp.hstack([z, np.ones((len(x), 1))], format="csr")
+    if weight is None:
+        weighted = z
+    else:
+        weighted = sp.diags_array(np.asarray(weight, np.float64)).tocsr() @ z
+    columns = z.T.tocsr()
+    p = z.shape[1]
+    found = np.empty((p, p))
+    step = max(1, 2**22 // max(1, p))
     for start in range(0, p, step):
         found[start : start + step] = (columns[start : start + step] @ weighted).toarray()
     return found

@@ -173,12 +173,12 @@ def _summarise(path: str | PathLike) -> str:
     from capslit.experiments.summary import EXPERIMENTS
 
     record = load_record(path)
-    known = (
-        EXPERIMENTS[record.experiment].source.get(record.data, {})
-        if record.profile == "paper"
-        else {}
-    )
-    seconds, count = sum(map(record.seconds, record.parts)), len(record.parts)
+    if record.profile == "paper":
+        known = EXPERIMENTS[record.experiment].source.get(record.data, {})
+    else:
+        known = {}
+    seconds = sum(map(record.seconds, record.parts))
+    count = len(record.parts)
     errors = [
         f"test error {100 * record.metrics(part)['test_error']:.2f} %"
         for part in record.parts
@@ -208,7 +208,10 @@ def _reproduce_all(arguments: argparse.Namespace) -> None:
     "Run the experiments that the command line asks for."
     from capslit.experiments.summary import EXPERIMENTS, reproduce
 
-    names = list(EXPERIMENTS) if arguments.name == "all" else [arguments.name]
+    if arguments.name == "all":
+        names = list(EXPERIMENTS)
+    else:
+        names = [arguments.name]
     for name in names:
         if arguments.name == "all" and EXPERIMENTS[name].lacks():
             print(
@@ -217,11 +220,10 @@ def _reproduce_all(arguments: argparse.Namespace) -> None:
                 flush=True,
             )
             continue
-        report = (
-            (lambda words: None)
-            if arguments.quiet
-            else (lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True))
-        )
+        if arguments.quiet:
+            report = lambda words: None
+        else:
+            report = lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True)
         for path in reproduce(
             name,
             arguments.data,
@@ -313,7 +315,8 @@ def _print_report(model: Any, X: Any, y: np.ndarray) -> None:
     from capslit.capsules.table_classifier import compare, reason_for_failure
 
     results = compare(model, X, y)
-    ours, trivial = results["capsule regression"], results["most frequent class"]
+    ours = results["capsule regression"]
+    trivial = results["most frequent class"]
     if ours.error > trivial.error or ours.log_loss > trivial.log_loss:
         print(
             f"warning: capsule regression is worse than always predicting the most frequent class; "
@@ -468,11 +471,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         COMMANDS[arguments.command](arguments)
     except KeyboardInterrupt:
-        then = (
-            "the same command goes on from the last checkpoint, if one was written"
-            if arguments.command == "reproduce"
-            else "nothing was written"
-        )
+        if arguments.command == "reproduce":
+            then = "the same command goes on from the last checkpoint, if one was written"
+        else:
+            then = "nothing was written"
         print(f"capslit: interrupted; {then}", file=sys.stderr)
         return 130
     except (StorageError, OSError, ValueError, ImportError) as error:

@@ -70,12 +70,15 @@ def _look(line):
 def _name(label):
     "The name that a label gives; nothing for those that Matplotlib invents."
     invented = re.fullmatch(r"_(child|container)\d+|_nolegend_|_mpl\w*", label)
-    return "" if invented else plain(label).lstrip("_")
+    if invented:
+        return ""
+    return plain(label).lstrip("_")
 
 
 def _lines(axes):
     "Lines of a panel, each with its name and the half lengths of its error bars or None."
-    bars, names = {}, {}
+    bars = {}
+    names = {}
     for container in axes.containers:
         if isinstance(container, ErrorbarContainer):
             line, _, drawn = container
@@ -116,7 +119,8 @@ def _drawn(colour, stroke, mark, *_):
 def _curves(axes, names) -> Iterator[_Curve]:
     "The named curves of a panel; `names` are those of lines of any panel by their look."
     for line, name, error in _lines(axes):
-        look, (x, y) = _look(line), line.get_data()
+        look = _look(line)
+        (x, y) = line.get_data()
         if not (name := name or names.get(look, "")):
             continue
         x, y = (np.asarray(values, dtype=float) for values in (x, y))
@@ -301,7 +305,8 @@ def explore(
         figure = check_type("draw()", draw(), Figure)
         panels = _read_figure(figure, x, y)
         plt.close(figure)
-    script, data = ["curves-explorer", "exploreCurves"], _explored(panels, behind)
+    script = ["curves-explorer", "exploreCurves"]
+    data = _explored(panels, behind)
     _folded(name, script, f"Point by point: {words}", data, opened)
 
 # %% ../nbs/exploring.ipynb #explore-24
@@ -313,7 +318,9 @@ def _series(curve, kept, behind, classes):
 
 def _explored(panels, behind):
     "What the page is given of panels read from a figure."
-    behind, classes, listed = behind or (lambda title, name, k: None), [], []
+    behind = behind or (lambda title, name, k: None)
+    classes = []
+    listed = []
     for title, (x, y, curves) in panels.items():
         series = [
             _series(curve, kept, partial(behind, title), classes)

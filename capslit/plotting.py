@@ -110,7 +110,8 @@ def signed_colours() -> LinearSegmentedColormap:
     """The colour map from the first colour of the cycle by way of nothing to the second, in the
     current style.
     """
-    below, above = to_rgba("C0"), to_rgba("C1")
+    below = to_rgba("C0")
+    above = to_rgba("C1")
     return LinearSegmentedColormap.from_list(
         "signed", [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)]
     )
@@ -171,7 +172,9 @@ def _least_width(picture):
     at = lambda size: (
         math.ceil(size * picture.width / picture.type_size) if picture.type_size else 0
     )
-    return at(8) if at(8) <= COLUMN else at(9)
+    if at(8) <= COLUMN:
+        return at(8)
+    return at(9)
 
 
 def _image_html(draw, theme, alt, width):
@@ -179,8 +182,13 @@ def _image_html(draw, theme, alt, width):
     the light one is shown.
     """
     picture = _picture(draw, theme)
-    w, h = picture.width, picture.height
-    w, h = (w, h) if width is None else (width, round(h * width / w))
+    w = picture.width
+    h = picture.height
+    if width is None:
+        w = w
+        h = h
+    else:
+        w, h = (width, round(h * width / w))
     styles = (
         f"--least:{min(w, _least_width(picture))}px" + {"light": "", "dark": ";display:none"}[theme]
     )
@@ -215,7 +223,8 @@ def _figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = 
     check_number("width", width, above=0, optional=True)
     images = [_image_html(draw, theme, alt, width) for theme in CYCLES]
     anchor = "fig-" + "-".join(re.findall(r"[a-z0-9]+", caption.lower())[:8])
-    pictures, words = "\n".join(images), _caption_html(caption)
+    pictures = "\n".join(images)
+    words = _caption_html(caption)
     return (
         f'<figure class="capslit-figure" id="{anchor}">\n<div'
         f' class="capslit-pan">\n{pictures}\n</div>\n<figcaption'

@@ -54,11 +54,10 @@ def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> 
     `verb` says).
     """
     missing = verb == "read" and error.errno == errno.ENOENT
-    reason = (
-        "there is no such file; check the name"
-        if missing
-        else REMEDIES.get(error.errno, error.strerror or str(error))
-    )
+    if missing:
+        reason = "there is no such file; check the name"
+    else:
+        reason = REMEDIES.get(error.errno, error.strerror or str(error))
     return StorageError(f"cannot {verb} {os.fspath(path)}: {reason}")
 
 # %% ../nbs/storage.ipynb #cell-007-2
@@ -128,7 +127,8 @@ def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
 # %% ../nbs/storage.ipynb #cell-012-d
 def _same_file(path, other):
     "Whether two paths name one file, which need not exist yet."
-    path, other = Path(path).expanduser(), Path(other).expanduser()
+    path = Path(path).expanduser()
+    other = Path(other).expanduser()
     try:
         return path.samefile(other)
     except OSError:  # one of them does not exist
@@ -169,7 +169,10 @@ METADATA_NAME = "__meta__"  # the name under which the description stands among 
 def _write_member(archive, name, array, compress):
     "Add one array to the archive, with a time stamp that is always the same."
     info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-    info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    if compress:
+        info.compress_type = zipfile.ZIP_DEFLATED
+    else:
+        info.compress_type = zipfile.ZIP_STORED
     info.external_attr = 0o644 << 16
     with archive.open(info, "w", force_zip64=True) as member:
         np.lib.format.write_array(member, array, allow_pickle=False)
@@ -290,7 +293,10 @@ def _pop_metadata(path, arrays):
 
 def _check_schema(path, meta, schema):
     "Raise StorageError unless the description `meta` belongs to a file of the wanted schema."
-    found = meta.get("schema") if isinstance(meta, dict) else None
+    if isinstance(meta, dict):
+        found = meta.get("schema")
+    else:
+        found = None
     check_content(
         path,
         isinstance(found, str),

@@ -80,27 +80,31 @@ def check_shape(
             f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type"
             f" {type(array).__name__}{'; ' + hint if hint else ''}"
         )
-    have, any_axes = tuple(array.shape), shape[:1] == (...,)
+    have = tuple(array.shape)
+    any_axes = shape[:1] == (...,)
     want = shape[1:] if any_axes else shape
-    tail = have[len(have) - len(want) :] if any_axes and len(have) >= len(want) else have
+    if any_axes and len(have) >= len(want):
+        tail = have[len(have) - len(want) :]
+    else:
+        tail = have
     lengths = dict(zip(want, tail))  # of a name, the last one; all must equal it
     fits = len(tail) == len(want) and all(
         w is None or length == (lengths[w] if isinstance(w, str) else w)
         for w, length in zip(want, tail)
     )
-    may_be_empty = range(len(have) if empty else 0) if isinstance(empty, bool) else empty
+    if isinstance(empty, bool):
+        may_be_empty = range(len(have) if empty else 0)
+    else:
+        may_be_empty = empty
     if not fits or any(
         length == 0 and axis not in may_be_empty for axis, length in enumerate(have)
     ):
-        filled = (
-            ""
-            if empty is True
-            else (
-                f", where only axis {' or '.join(map(str, empty))} may have length 0"
-                if empty
-                else ", with no length of 0"
-            )
-        )
+        if empty is True:
+            filled = ""
+        elif empty:
+            filled = f", where only axis {' or '.join(map(str, empty))} may have length 0"
+        else:
+            filled = ", with no length of 0"
         raise ValueError(
             f"{name} has shape {have}, but shape {_shape_in_words(shape)} is"
             f" needed{filled}{'; ' + hint if hint else ''}"
@@ -140,7 +144,10 @@ def check_values(
     ):
         if bound is None:
             continue
-        beyond = sign * array <= sign * bound if strict else sign * array < sign * bound
+        if strict:
+            beyond = sign * array <= sign * bound
+        else:
+            beyond = sign * array < sign * bound
         if bool(xp.any(beyond)):
             worst = sign * float(
                 xp.min(sign * xp.where(missing, xp.full_like(array, bound), array))
@@ -174,7 +181,9 @@ def check_indices(name: str, index: Any, n: int, *, ordered: bool = False) -> np
         raise ValueError(
             f"{name} must hold {'sorted ' if ordered else ''}whole numbers from 0 to {n - 1}"
         )
-    return index.astype(np.intp) if not index.size else index
+    if not index.size:
+        return index.astype(np.intp)
+    return index
 
 # %% ../nbs/validation.ipynb #cell-046
 def check_number(
@@ -197,7 +206,10 @@ def check_number(
     """
     if value is None and optional:
         return value
-    plain = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        plain = value[()]
+    else:
+        plain = value
     fits = (
         isinstance(plain, Integral if integer else Real)
         and not isinstance(plain, bool)
@@ -238,7 +250,9 @@ def check_image_shape(image_shape: Any, n_features: int) -> tuple:
     """
     if image_shape is None:
         side = math.isqrt(n_features)
-        return (side, side) if side * side == n_features else (1, n_features)
+        if side * side == n_features:
+            return (side, side)
+        return (1, n_features)
     shape = tuple(check_shape("image_shape", np.asarray(image_shape), (2,)).tolist())
     for side in shape:
         check_count("each side of image_shape", side)
@@ -252,7 +266,10 @@ def check_image_shape(image_shape: Any, n_features: int) -> tuple:
 # %% ../nbs/validation.ipynb #cell-048
 def check_choice(name: str, value: Any, choices: Collection) -> Any:
     "`value`; ValueError unless it is one of `choices`."
-    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        plain = value.item()
+    else:
+        plain = value
     if not any(isinstance(plain, type(choice)) and plain == choice for choice in choices):
         *others, last = map(repr, choices)
         raise ValueError(
@@ -306,7 +323,8 @@ class BatchError(ValueError):
 
     def __init__(self, index: int, problem: str):
         super().__init__(index, problem)
-        self.index, self.problem = index, problem
+        self.index = index
+        self.problem = problem
         self.fit = self.estimator = None
 
     def __str__(self):
@@ -331,7 +349,10 @@ def error_context(*names: str) -> Iterator[None]:
             or re.search(rf"\b({'|'.join(names)})\b", str(error))
         ):
             raise
-        said = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+        if len(names) > 1:
+            said = f"{', '.join(names[:-1])} or {names[-1]}"
+        else:
+            said = names[0]
         raise (TypeError if isinstance(error, TypeError) else ValueError)(
             f"{said}: {error}"
         ) from error
@@ -349,9 +370,9 @@ def _columns(X):
             for j, (a, b) in enumerate(zip(csc.indptr, csc.indptr[1:]))
         ]
     array = np.asarray(X)
-    return (
-        [(f"{j} (from 0)", array[:, j]) for j in range(array.shape[1])] if array.ndim == 2 else []
-    )
+    if array.ndim == 2:
+        return [(f"{j} (from 0)", array[:, j]) for j in range(array.shape[1])]
+    return []
 
 
 def _fault(values):
@@ -361,10 +382,15 @@ def _fault(values):
     if values.dtype.kind in "mM":
         return "dates or times"
     if values.dtype.kind in "fc":
-        return (
-            "NaN" if np.any(np.isnan(values)) else "infinity" if np.any(np.isinf(values)) else None
-        )
-    found = {_fault_of(v) for v in values.tolist()} if values.dtype.kind in "OUST" else set()
+        if np.any(np.isnan(values)):
+            return "NaN"
+        if np.any(np.isinf(values)):
+            return "infinity"
+        return None
+    if values.dtype.kind in "OUST":
+        found = {_fault_of(v) for v in values.tolist()}
+    else:
+        found = set()
     return min(
         (f for f in found if f), default=None, key=lambda f: (f == "infinity", f == "NaN", f)
     )
@@ -383,20 +409,22 @@ def _is_missing(value: Any) -> bool:
 def _fault_of(value):
     try:
         number = float(value)
-        return "NaN" if math.isnan(number) else "infinity" if math.isinf(number) else None
+        if math.isnan(number):
+            return "NaN"
+        if math.isinf(number):
+            return "infinity"
+        return None
     except ValueError:
         return repr(value)
     except OverflowError:
         return "infinity"
     except TypeError:
         kind = type(value).__name__
-        return (
-            "NaN"
-            if _is_missing(value)
-            else "dates or times"
-            if hasattr(value, "isoformat") or kind == "Period"
-            else f"objects of the type {kind}"
-        )
+        if _is_missing(value):
+            return "NaN"
+        if hasattr(value, "isoformat") or kind == "Period":
+            return "dates or times"
+        return f"objects of the type {kind}"
 
 # %% ../nbs/validation.ipynb #cell-018-d
 def input_problem(name: str, X: Any) -> str | None:
@@ -428,12 +456,12 @@ def input_problem(name: str, X: Any) -> str | None:
             " SimpleImputer in a pipeline, or learn by a classifier that takes them:"
             " capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier"
         )
-    return (
-        f"{name} contains infinity or a value too large for its type in"
-        f" {_listed(kinds['infinity'])}; clip or replace such values first"
-        if faults
-        else None
-    )
+    if faults:
+        return (
+            f"{name} contains infinity or a value too large for its type in"
+            f" {_listed(kinds['infinity'])}; clip or replace such values first"
+        )
+    return None
 
 
 _NO_NUMBERS = {
@@ -455,7 +483,10 @@ def _holds_dates(X):
 
 # %% ../nbs/validation.ipynb #cell-018-d-a
 def _listed(columns):
-    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    if len(columns) > 5:
+        more = f" and {len(columns) - 5} more"
+    else:
+        more = ""
     return f"the column{'s' * (len(columns) > 1)} {', '.join(columns[:5])}{more}"
 
 # %% ../nbs/validation.ipynb #cell-018-e
@@ -490,22 +521,20 @@ def _check_label_values(name: str, y: Any) -> None:
     """ValueError if some of the labels y, in a list or an array of objects or dates, are missing or
     of another kind than the others.
     """
-    values = (
-        y
-        if isinstance(y, list | tuple)
-        else np.asarray(y).ravel()
-        if hasattr(y, "__array__")
-        else ()
-    )
+    if isinstance(y, list | tuple):
+        values = y
+    elif hasattr(y, "__array__"):
+        values = np.asarray(y).ravel()
+    else:
+        values = ()
     if isinstance(values, np.ndarray):
-        values = (
-            values
-            if values.dtype.kind in "mM"
-            else values.tolist()
-            if values.dtype.kind == "O"
-            else ()
-        )
-    types, kinds = set(map(type, values)), {}
+        if not (values.dtype.kind in "mM"):
+            if values.dtype.kind == "O":
+                values = values.tolist()
+            else:
+                values = ()
+    types = set(map(type, values))
+    kinds = {}
     if all(issubclass(t, str) for t in types) or all(
         issubclass(t, Integral | np.bool_) for t in types
     ):

@@ -87,7 +87,10 @@ def _sampled(data, rng):
     All of up to 2,000 (sparse inputs with more than 1,000 columns: 1,000), and of more the same
     share of each class.
     """
-    most = SAMPLE // 2 if data.sparse and data.n_features > SAMPLE // 2 else SAMPLE
+    if data.sparse and data.n_features > SAMPLE // 2:
+        most = SAMPLE // 2
+    else:
+        most = SAMPLE
     numbers = data.drawn(int(rng.integers(2**31)))
     x, y, w = (
         a if a is None or isinstance(a, SparseRows) else to_numpy(a) for a in data.taken(numbers)
@@ -95,8 +98,15 @@ def _sampled(data, rng):
     rows = np.arange(len(y))
     if len(rows) > most:
         rows = rows[fold_numbers(y, -(-len(rows) // most), rng) == 0]
-    x, y = x[rows] if _is_wide(data) else to_numpy(x[rows]).astype(np.float64), y[rows]
-    weight = np.ones(len(y)) if w is None else as_counts(w[rows].astype(np.float64))
+    if _is_wide(data):
+        x = x[rows]
+    else:
+        x = to_numpy(x[rows]).astype(np.float64)
+    y = y[rows]
+    if w is None:
+        weight = np.ones(len(y))
+    else:
+        weight = as_counts(w[rows].astype(np.float64))
     return x, y, weight, numbers[rows]
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-005-a
@@ -119,7 +129,9 @@ def _kernel_of(estimator, data):
             f" {data.n_features} columns, more than {WIDE}; pass kernel=None, or reduce the columns"
             " by TruncatedSVD or SelectKBest"
         )
-    return None if auto and data.sparse and (_is_wide(data) or few_rows) else estimator._kernel.kind
+    if auto and data.sparse and (_is_wide(data) or few_rows):
+        return None
+    return estimator._kernel.kind
 
 
 def _is_shifted(estimator, data):
@@ -132,11 +144,10 @@ def _may_scale(estimator, data):
     "Whether folds may divide inputs by their spreads: nothing is given in units of the inputs."
     if data.sparse or callable(estimator._kernel.kind) or not estimator._plan.draws:
         return False
-    asked = (
-        (estimator.alpha,)
-        if estimator._kernel.kind is None
-        else (estimator.alpha, estimator._kernel.gamma)
-    )
+    if estimator._kernel.kind is None:
+        asked = (estimator.alpha,)
+    else:
+        asked = (estimator.alpha, estimator._kernel.gamma)
     return all(isinstance(value, str) for value in asked)
 
 # %% ../../nbs/capsules/choosing.ipynb #cell-005-b
@@ -218,7 +229,10 @@ def choose(
     )
     rng = estimator._rng()
     x, y, w, numbers = _sampled(data, rng)
-    scalings = scalings_tried(x, w) if _may_scale(estimator, data) else [Scaling()]
+    if _may_scale(estimator, data):
+        scalings = scalings_tried(x, w)
+    else:
+        scalings = [Scaling()]
     maps = feature_maps(
         x,
         _kernel_of(estimator, data),
@@ -229,12 +243,14 @@ def choose(
         w,
         shifted,
     )
-    units = ALPHAS if n_coordinates(*x.shape) == x.shape[1] else STRONGER
-    alphas = (
-        [a * mean_variance(x, w) for a in units]
-        if isinstance(estimator.alpha, str)
-        else candidates("alpha", estimator.alpha)
-    )
+    if n_coordinates(*x.shape) == x.shape[1]:
+        units = ALPHAS
+    else:
+        units = STRONGER
+    if isinstance(estimator.alpha, str):
+        alphas = [a * mean_variance(x, w) for a in units]
+    else:
+        alphas = candidates("alpha", estimator.alpha)
     if len(maps) * len(alphas) * len(dims) == 1 and (held_out or not auto["sharpness"]):
         found = given._replace(features=maps[0])
     else:
@@ -272,7 +288,10 @@ def _selected(estimator, data, examples, dims, maps, alphas, rng):
 
 def _design(estimator, data, dim):
     "What fits of a selection with capsules of this dimension have in common."
-    init = estimator._plan.init if estimator._plan.draws else "subspace"
+    if estimator._plan.draws:
+        init = estimator._plan.init
+    else:
+        init = "subspace"
     return Design(
         *estimator._problems(data.classes, dim),
         estimator.fit_intercept,
@@ -291,33 +310,42 @@ def _enlarged(estimator, data, choice, n, rng):
     second look at more examples says so."""
     if data.n_samples <= n:
         return choice
-    features, more = choice.features, _landmarks(estimator, data, data.n_samples)
+    features = choice.features
+    more = _landmarks(estimator, data, data.n_samples)
     alone = getattr(features, "kernel", None) is None
-    scaling = Scaling() if features is None else Scaling(features.spread, features.tails)
+    if features is None:
+        scaling = Scaling()
+    else:
+        scaling = Scaling(features.spread, features.tails)
     look = isinstance(estimator.alpha, str) and not data.sparse
-    maps, auto = (
-        [features],
-        look and estimator._kernel.kind == "auto",
-    )
+    maps = [features]
+    auto = look and estimator._kernel.kind == "auto"
     if auto or not alone and more > len(features.landmarks):
         x, _, w = data.sample(int(rng.integers(2**31)), more)
-        x = x if data.sparse else to_numpy(x)
-        w = w if w is None else to_numpy(w).astype(np.float64)
-        seen = x if scaling.spread is None else scaling_map(x, scaling, w)(x)
+        if not (data.sparse):
+            x = to_numpy(x)
+        if w is not None:
+            w = to_numpy(w).astype(np.float64)
+        if scaling.spread is None:
+            seen = x
+        else:
+            seen = scaling_map(x, scaling, w)(x)
         length = np.sqrt(x.shape[1] * mean_variance(seen, w))
         kernel = "rbf" if auto else features.kernel
-        gammas = (
-            [g / length**2 for g in GAMMAS]
-            if auto and isinstance(estimator._kernel.gamma, str)
-            else [features.gamma]
-            if not alone
-            else candidates("gamma", estimator._kernel.gamma)
-        )
+        if auto and isinstance(estimator._kernel.gamma, str):
+            gammas = [g / length**2 for g in GAMMAS]
+        elif not alone:
+            gammas = [features.gamma]
+        else:
+            gammas = candidates("gamma", estimator._kernel.gamma)
         maps = [features] * alone + [
             kernel_features(x, kernel, gamma, more, length, rng, scaling) for gamma in gammas
         ]
     if not look:
-        shrink = n / data.n_samples if isinstance(estimator.alpha, str) else 1.0
+        if isinstance(estimator.alpha, str):
+            shrink = n / data.n_samples
+        else:
+            shrink = 1.0
         return _changed(choice, maps[0], choice.alpha * shrink)
     return _second_look(estimator, data, choice, maps, choice.alpha * n, rng)
 
@@ -352,10 +380,14 @@ def _second_look(estimator, data, choice, maps, precision, rng):
         for a in data.sample(int(rng.integers(2**31)), SECOND * len(met) // met.sum())
     )
     rows = np.flatnonzero(met[y] if w is None else met[y] & (w > 0))
-    rows = rows if len(rows) <= SECOND else np.sort(rng.choice(rows, SECOND, replace=False))
+    if not (len(rows) <= SECOND):
+        rows = np.sort(rng.choice(rows, SECOND, replace=False))
     alphas = [precision * share / data.n_samples for share in FAINTER]
     fold = np.where(fold_numbers(y[rows], 3, rng) == 0, 0, -1)
-    weight = np.ones(len(rows)) if w is None else as_counts(w[rows].astype(np.float64))
+    if w is None:
+        weight = np.ones(len(rows))
+    else:
+        weight = as_counts(w[rows].astype(np.float64))
     examples = Examples(x[rows], y[rows], weight, fold)
     best = (np.inf, 0, 0)
     with single_threaded_blas():
@@ -374,8 +406,12 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
     """What `partial_fit` settles at its first batch, without folds: a moderate prior, and a kernel
     only if one was asked for; the first of several capsule dimensions.
     """
-    rng, dim = estimator._rng(), capsule_dims_tried(estimator.capsule_dim)[0]
-    kernel = None if estimator._kernel.kind == "auto" else _kernel_of(estimator, data)
+    rng = estimator._rng()
+    dim = capsule_dims_tried(estimator.capsule_dim)[0]
+    if estimator._kernel.kind == "auto":
+        kernel = None
+    else:
+        kernel = _kernel_of(estimator, data)
     alpha, sharpness = (
         float(a) if isinstance(a, Real) else 0.0 for a in (estimator.alpha, estimator.sharpness)
     )
@@ -407,7 +443,8 @@ def choose_online(estimator: Any, data: TrainingData) -> Choice:
 def _warn_of_units(x):
     "Warn of a column of x (n, p) that varies a hundred times as much as the median one."
     spread = spreads(x)
-    varying, k = spread[spread > 0], int(np.argmax(spread))
+    varying = spread[spread > 0]
+    k = int(np.argmax(spread))
     if (
         varying.size
         and np.isfinite(spread[k])
@@ -430,5 +467,8 @@ def sharpness_of(estimator: Any, held_out: TrainingData) -> float:
     logs = np.concatenate(
         [predictor.log_probabilities(x[start : start + 4096]) for start in range(0, len(x), 4096)]
     )
-    weight = None if w is None else per_example(as_counts(w.astype(np.float64)))
+    if w is None:
+        weight = None
+    else:
+        weight = per_example(as_counts(w.astype(np.float64)))
     return learn_sharpness(logs, y, weight)[0]

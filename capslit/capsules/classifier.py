@@ -250,11 +250,15 @@ def _share_elsewhere(x: Any, x_val: Any) -> float:
     """The share of the columns of x (n, p), other than constant ones, that have another place or
     scale in x_val.
     """
-    (mean, sd), (mean_val, sd_val), n = _column_scales(x), _column_scales(x_val), len(x_val)
+    (mean, sd) = _column_scales(x)
+    (mean_val, sd_val) = _column_scales(x_val)
+    n = len(x_val)
     varies = sd > 1e-9 * np.max(sd)
     far = np.abs(mean_val - mean) > (2 + 2 / n) * sd
     scaled = (sd_val > 10 * sd) | ((sd_val < sd / 10) & (sd_val > 0) & (n >= 10))
-    return float(np.mean((far | scaled)[varies])) if varies.any() else 0.0
+    if varies.any():
+        return float(np.mean((far | scaled)[varies]))
+    return 0.0
 
 
 def _warn_of_other_scale(data: TrainingData, held_out: TrainingData) -> None:
@@ -275,7 +279,9 @@ def _warn_of_other_scale(data: TrainingData, held_out: TrainingData) -> None:
 # %% ../../nbs/capsules/classifier.ipynb #cell-008
 def _same_library(a, b):
     "Whether two arrays belong to one library and one device; None stands for NumPy."
-    return a is b if a is None or b is None else asarray_like(a, b) is a
+    if a is None or b is None:
+        return a is b
+    return asarray_like(a, b) is a
 
 
 def read_with_validation(
@@ -319,7 +325,9 @@ def read_with_validation(
 def held_share(early_stopping: Any, n: int) -> float:
     "The share of n examples that early stopping holds out."
     if isinstance(early_stopping, str):
-        return HELD_OUT if n > MANY else 0.0
+        if n > MANY:
+            return HELD_OUT
+        return 0.0
     if early_stopping is True:
         return HELD_OUT
     return float(early_stopping or 0.0)
@@ -332,7 +340,9 @@ def prepared(model: CapsuleRegression, data: TrainingData) -> Any:
     """The batch as the E-step takes it with least effort; a source, which is read again and again,
     as it is.
     """
-    return data.batches if isinstance(data.batches, Source) else model.prepare(data.batches)
+    if isinstance(data.batches, Source):
+        return data.batches
+    return model.prepare(data.batches)
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-010
 def _drawn_weights(
@@ -341,7 +351,8 @@ def _drawn_weights(
     """Weights (starts, k, m, d, p) from which the capsules of the classes `new` begin: subspaces or
     random ones.
     """
-    rng, fixed = estimator._rng(), estimator.random_state is None and estimator._adapts()
+    rng = estimator._rng()
+    fixed = estimator.random_state is None and estimator._adapts()
     draw = partial(
         initial_weights,
         targets,
@@ -369,11 +380,10 @@ def _drawn_weights(
 def _known_weights(estimator, shape, dims, fresh):
     "Weights (k, m, d, p) of the last fit, or those given as `init`."
     with error_context("init"):
-        weights = (
-            to_numpy(estimator._weights())
-            if not fresh
-            else np.asarray(to_numpy(estimator._plan.init), dtype=np.float64)
-        )
+        if not fresh:
+            weights = to_numpy(estimator._weights())
+        else:
+            weights = np.asarray(to_numpy(estimator._plan.init), dtype=np.float64)
     if weights.ndim == len(shape) - 1:
         weights = weights[None]
     if weights.shape == (*shape[:-1], shape[-1] - 1) and estimator.fit_intercept:
@@ -382,12 +392,14 @@ def _known_weights(estimator, shape, dims, fresh):
         coef = tuple(n - (i == 3 and estimator.fit_intercept) for i, n in enumerate(shape))[
             int(shape[0] == 1) :
         ]
-        name = (
-            "init must be finite and have"
-            if fresh
-            else "warm_start and partial_fit go on from coef_, which now needs"
-        )
-        given = np.shape(estimator._plan.init) if fresh else tuple(estimator.coef_.shape)
+        if fresh:
+            name = "init must be finite and have"
+        else:
+            name = "warm_start and partial_fit go on from coef_, which now needs"
+        if fresh:
+            given = np.shape(estimator._plan.init)
+        else:
+            given = tuple(estimator.coef_.shape)
         raise ValueError(
             f"{name} the shape {coef} of these classes, features and parameters, but has shape"
             f" {given}"
@@ -404,11 +416,10 @@ def _check_gram_size(data: TrainingData, number: int) -> None:
     """
     p = data.n_features
     if data.sparse and number * p**2 > LARGEST:
-        fewer = (
-            "; or by architecture='multiclass', which needs fewer matrices"
-            if number > 4 and (2 + len(data.classes)) * p**2 <= LARGEST
-            else ""
-        )
+        if number > 4 and (2 + len(data.classes)) * p**2 <= LARGEST:
+            fewer = "; or by architecture='multiclass', which needs fewer matrices"
+        else:
+            fewer = ""
         raise ValueError(
             f"X has {p} columns, for which the M-step needs {number} dense matrices of {p} × {p}"
             f" numbers ({number * p**2 / 2**27:.0f} GB); reduce the columns by TruncatedSVD or"
@@ -431,7 +442,9 @@ def starting_point(
     be the same in each run. A single start goes on from the weights `begun` (k, m, d, p), unless
     the estimator gives others. With a `span`, the data are coordinates in it.
     """
-    drawn, affine, like = estimator._plan.draws, estimator.fit_intercept, data.like
+    drawn = estimator._plan.draws
+    affine = estimator.fit_intercept
+    like = data.like
     targets, dims = estimator._problems(data.classes)
     each = (
         bool(np.any(targets < 0))
@@ -446,12 +459,14 @@ def starting_point(
     )
     moments = class_moments(data, each, affine, estimator._n_threads)
     shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
-    weights, present = np.zeros((starts, *shape)), data.mass > 0
-    width, inside = (
-        (shape[-1], lambda known: known)
-        if span is None
-        else (span.rows.shape[1] + affine, span.inside)
-    )
+    weights = np.zeros((starts, *shape))
+    present = data.mass > 0
+    if span is None:
+        width = shape[-1]
+        inside = lambda known: known
+    else:
+        width = span.rows.shape[1] + affine
+        inside = span.inside
     if seen.any() or not drawn:
         weights[:] = inside(
             _known_weights(estimator, (*shape[:-1], width), dims, fresh=not seen.any())
@@ -514,18 +529,23 @@ def _in_span(
     plain = estimator._ridge() > 0 and not (
         estimator._lasso or estimator._dropout or estimator._reconstruction
     )
-    span, x = (
-        row_span(data.batches[0]) if plain and isinstance(data.batches, tuple) else (None, None)
-    )
+    if plain and isinstance(data.batches, tuple):
+        span, x = row_span(data.batches[0])
+    else:
+        span = None
+        x = None
     if span is None:
         return data, held_out, None
-    held_out = held_out if held_out is None else held_out.apply(Mapped(span))
+    if held_out is not None:
+        held_out = held_out.apply(Mapped(span))
     return replace(data, batches=(x, *data.batches[1:])), held_out, span
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-1
 def number_of_starts(estimator: "CapsuleClassifier", seen: np.ndarray) -> int:
     "How many starts there are: several only if they are random."
-    return estimator._plan.n_init if estimator._plan.random and not seen.any() else 1
+    if estimator._plan.random and not seen.any():
+        return estimator._plan.n_init
+    return 1
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-011-3
 BEGINNING = 20  # iterations of EM that lead away from the subspaces, at most
@@ -607,7 +627,9 @@ class _PredictorMethod:
         found = getattr(self.predictor, self.method)(
             batch[0] if isinstance(batch, tuple) else batch
         )
-        return found if self.classes is None else namespace(self.classes).take(self.classes, found)
+        if self.classes is None:
+            return found
+        return namespace(self.classes).take(self.classes, found)
 
 
 class _AccuracySums(NamedTuple):
@@ -632,11 +654,9 @@ class _AccuracyOfBatch:
                 f" {found.dtype}; convert them"
             )
         right = np.asarray(found == y, dtype=np.float64)
-        return (
-            _AccuracySums(right.sum(), float(len(right)))
-            if w is None
-            else _AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
-        )
+        if w is None:
+            return _AccuracySums(right.sum(), float(len(right)))
+        return _AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015
 def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) -> Any:
@@ -658,7 +678,9 @@ def checked_inputs(estimator: "CapsuleClassifier", X: Any, later: bool = False) 
             ensure_all_finite=not later,
             accept_sparse="csr",
         )
-    return SparseRows(X) if sp.issparse(X) else X
+    if sp.issparse(X):
+        return SparseRows(X)
+    return X
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-015-a
 def _evaluate(
@@ -677,7 +699,8 @@ def _evaluate(
             source.dtype if classes is None else classes.dtype,
             shape,
         )
-    given, X = X, checked_inputs(estimator, X, later=True)
+    given = X
+    X = checked_inputs(estimator, X, later=True)
     there = is_tensor(X)
     if there and classes is not None and classes.dtype.kind in "biu":
         classes = asarray_like(classes, X)
@@ -686,14 +709,16 @@ def _evaluate(
         method,
         None if there and isinstance(classes, np.ndarray) else classes,
     )
-    rows, n = _rows_at_once(answer.predictor, X), X.shape[0]
+    rows = _rows_at_once(answer.predictor, X)
+    n = X.shape[0]
     try:
         with (
             em.threads(estimator._n_threads)
             if answer.predictor.compiled and n > answer.predictor.rows
             else nullcontext() as pool
         ):
-            rows = rows if pool is None else _equal_shares(n, rows, pool._max_workers)
+            if pool is not None:
+                rows = _equal_shares(n, rows, pool._max_workers)
             blocks = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
             if len(blocks) > 1 and isinstance(X, np.ndarray) and method == "probabilities":
                 found = np.empty((n, *shape), X.dtype)  # which each thread fills where it is
@@ -704,11 +729,16 @@ def _evaluate(
                 )
             else:
                 found = list(em.ordered_map(answer, (X[part, :] for part in blocks), pool))
-                found = found[0] if len(found) == 1 else namespace(X).concat(found)
+                if len(found) == 1:
+                    found = found[0]
+                else:
+                    found = namespace(X).concat(found)
     except ValueError:  # NaN and infinity in X reach all pose vectors
         checked_inputs(estimator, given)
         raise
-    return classes[to_numpy(found)] if answer.classes is not classes else found
+    if answer.classes is not classes:
+        return classes[to_numpy(found)]
+    return found
 
 
 def _rows_at_once(predictor, X):
@@ -718,7 +748,9 @@ def _rows_at_once(predictor, X):
     if predictor.compiled and predictor.features is None and isinstance(X, np.ndarray):
         return 8 * predictor.rows
     wide = isinstance(X, SparseRows) and predictor.features is not None
-    return min(predictor.rows, max(1, 2**22 // X.shape[1])) if wide else predictor.rows
+    if wide:
+        return min(predictor.rows, max(1, 2**22 // X.shape[1]))
+    return predictor.rows
 
 
 def _equal_shares(n, rows, shares):
@@ -744,13 +776,13 @@ def _accuracy(estimator: "CapsuleClassifier", X: Any, y: Any, sample_weight: Any
             to_numpy(a) if is_tensor(a) else a for a in (y, predicted, sample_weight)
         )
         return float(accuracy_score(y, predicted, sample_weight=w))
-    xp, y = namespace(predicted), check_shape("y", y, predicted.shape)
+    xp = namespace(predicted)
+    y = check_shape("y", y, predicted.shape)
     right = xp.astype(predicted == asarray_like(y, X), xp.float64)
-    w = (
-        xp.ones_like(right)
-        if sample_weight is None
-        else xp.astype(asarray_like(detached(sample_weight), X), xp.float64)
-    )
+    if sample_weight is None:
+        w = xp.ones_like(right)
+    else:
+        w = xp.astype(asarray_like(detached(sample_weight), X), xp.float64)
     total = float(
         xp.sum(check_values("sample_weight", check_shape("sample_weight", w, right.shape), lower=0))
     )
@@ -767,7 +799,9 @@ def _inputs_with_labels(estimator: "CapsuleClassifier", X: Any, y: Any) -> tuple
             "X is a stream or a Dask array, but this needs inputs and labels in memory; pass"
             " arrays, or a part of them"
         )
-    X, y = checked_inputs(estimator, X), to_numpy(y) if is_tensor(y) else y
+    X = checked_inputs(estimator, X)
+    if is_tensor(y):
+        y = to_numpy(y)
     index = encode("y", y, to_numpy(estimator.classes_))
     return X, check_shape("y", index, (X.shape[0],), hint="pass one label for each example")
 
@@ -996,7 +1030,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-    _layout, _stored, _dispensable = 4, ("_online",), ("cv",)
+    _layout = 4
+    _stored = ("_online",)
+    _dispensable = ("cv",)
     _kinds = (
         OnlineState,
         KernelFeatures,
@@ -1125,19 +1161,15 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             )
             if held_out is not None and X_val is None:
                 check_repeatable(checkpoint, self.random_state, "the held-out examples are")
-            seen, enough = (
-                np.full(len(data.classes), self.warm_start and hasattr(self, "coef_")),
-                held_out is not None and held_out.n_samples >= ENOUGH,
-            )
-            data = (
-                data
-                if self.class_weight is None
-                else data.weighted(class_factors(self.class_weight, data))
-            )
+            seen = np.full(len(data.classes), self.warm_start and hasattr(self, "coef_"))
+            enough = held_out is not None and held_out.n_samples >= ENOUGH
+            if self.class_weight is not None:
+                data = data.weighted(class_factors(self.class_weight, data))
             split = fold_splitter(self.cv, X, y, groups, data)
-            begun = (
-                None if seen.any() else self._settle(choose(self, data, enough, checkpoint, split))
-            )
+            if seen.any():
+                begun = None
+            else:
+                begun = self._settle(choose(self, data, enough, checkpoint, split))
             data, held_out = (
                 (
                     part
@@ -1169,7 +1201,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                     ),
                 )
         except em.BatchError as error:
-            error.estimator = self._learned(error.fit, model, data) if error.fit else None
+            if error.fit:
+                error.estimator = self._learned(error.fit, model, data)
+            else:
+                error.estimator = None
             raise
         if span is not None:
             run = replace(
@@ -1232,15 +1267,15 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                 "classes must be passed to the first call of partial_fit: the array of all labels"
                 " that will ever come"
             )
-        known = np.unique(to_numpy(classes)) if first else to_numpy(self.classes_)
+        if first:
+            known = np.unique(to_numpy(classes))
+        else:
+            known = to_numpy(self.classes_)
         data = read_training_data(
             self, X, y, sample_weight, labelled=True, classes=known, reset=first
         )
-        data = (
-            data
-            if self.class_weight is None
-            else data.weighted(class_factors(self.class_weight, data, online=True))
-        )
+        if self.class_weight is not None:
+            data = data.weighted(class_factors(self.class_weight, data, online=True))
         if classes is not None and not np.array_equal(np.unique(to_numpy(classes)), known):
             raise ValueError(
                 f"classes differ from those of the first call, which were {known.tolist()}"
@@ -1253,11 +1288,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             )
         if first:
             self._settle(choose_online(self, data))
-        data = (
-            data
-            if self.kernel_features_ is None
-            else data.by_blocks().apply(Mapped(self.kernel_features_))
-        )
+        if self.kernel_features_ is not None:
+            data = data.by_blocks().apply(Mapped(self.kernel_features_))
         state = getattr(self, "_online", None) or OnlineState(
             update.kind, np.full(len(known), not first)
         )
@@ -1377,7 +1409,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         """
         X, index = _inputs_with_labels(self, X, y)
         shares = self.squash(X) ** 2
-        xp, best = namespace(shares), np.full(tuple(self.intercept_.shape), -1)
+        xp = namespace(shares)
+        best = np.full(tuple(self.intercept_.shape), -1)
         for i, d in enumerate(to_numpy(self.capsule_dims_)):
             rows = np.flatnonzero(index == i)
             if rows.size:
@@ -1398,7 +1431,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     @property
     def _n_threads(self):
-        return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        if self.n_jobs is None:
+            return None
+        return effective_n_jobs(self.n_jobs)
 
     def _known_classes(self):
         if not hasattr(self, "coef_"):
@@ -1423,7 +1458,9 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     @property
     def _plan(self):
         "The schedule."
-        return Schedule() if self.schedule is None else self.schedule
+        if self.schedule is None:
+            return Schedule()
+        return self.schedule
 
     @property
     def _kernel(self):
@@ -1432,15 +1469,21 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     @property
     def _lasso(self):
-        return float(self.penalty.strength) if isinstance(self.penalty, Lasso) else 0.0
+        if isinstance(self.penalty, Lasso):
+            return float(self.penalty.strength)
+        return 0.0
 
     @property
     def _dropout(self):
-        return float(self.penalty.rate) if isinstance(self.penalty, Dropout) else 0.0
+        if isinstance(self.penalty, Dropout):
+            return float(self.penalty.rate)
+        return 0.0
 
     @property
     def _reconstruction(self):
-        return float(self.penalty.strength) if isinstance(self.penalty, Reconstruction) else 0.0
+        if isinstance(self.penalty, Reconstruction):
+            return float(self.penalty.strength)
+        return 0.0
 
     def _checked_schedule(self):
         "The rounds of learning, after all parameters have been checked."
@@ -1450,7 +1493,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
 
     def _model(self, targets, dims, solver, alpha, compiled=False):
         "The model of the stacked problems."
-        kind = ExpandedCapsuleRegression if self._plan.parameter_expansion else CapsuleRegression
+        if self._plan.parameter_expansion:
+            kind = ExpandedCapsuleRegression
+        else:
+            kind = CapsuleRegression
         return kind(
             targets,
             dims,
@@ -1467,16 +1513,17 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         targets = capsule_targets(
             len(classes), "ovo" if self.architecture == "auto" else self.architecture
         )
-        chosen = (
-            self.capsule_dim
-            if isinstance(self.capsule_dim, Integral | Mapping)
-            else getattr(self, "capsule_dim_", None)
-        )
+        if isinstance(self.capsule_dim, Integral | Mapping):
+            chosen = self.capsule_dim
+        else:
+            chosen = getattr(self, "capsule_dim_", None)
         return targets, capsule_dims(targets, class_dims(capsule_dim or chosen, classes))
 
     def _ridge(self):
         "The precision of the prior, per example."
-        return float(self.alpha) if isinstance(self.alpha, Real) else getattr(self, "alpha_", 0.0)
+        if isinstance(self.alpha, Real):
+            return float(self.alpha)
+        return getattr(self, "alpha_", 0.0)
 
     def _learned(self, run, model, data):
         "Set what a run has found: for each problem, the best of its starts, of equals the first."
@@ -1488,7 +1535,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         self.history_ = {
             name: values[:, 0] if len(best) == 1 else values for name, values in history.items()
         }
-        self.n_iter_, self._online = n_iter, None
+        self.n_iter_ = n_iter
+        self._online = None
         judged_at_the_end = (
             bool(self.cv_results_)
             and self._plan.monitor == "likelihood"
@@ -1499,7 +1547,10 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             and not run.converged[best].all()
             and not judged_at_the_end
         ):
-            what = "likelihood" if self._plan.monitor == "likelihood" else "error rate"
+            if self._plan.monitor == "likelihood":
+                what = "likelihood"
+            else:
+                what = "error rate"
             several = len(self._plan.thresholds) > 1
             warnings.warn(
                 f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped"
@@ -1512,41 +1563,61 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
     def _keep(self, weights, dims, data):
         "Set the public attributes from weights (k, m, d, p); they lie where the data do."
         p = weights.shape[-1] - self.fit_intercept
-        self.architecture_ = (
-            "multiclass"
-            if len(weights) == 1
-            else "ovo"
-            if self.architecture == "auto"
-            else self.architecture
-        )
-        weights, dims = (weights[0], dims[0]) if len(weights) == 1 else (weights, dims)
+        if len(weights) == 1:
+            self.architecture_ = "multiclass"
+        elif self.architecture == "auto":
+            self.architecture_ = "ovo"
+        else:
+            self.architecture_ = self.architecture
+        if len(weights) == 1:
+            weights = weights[0]
+            dims = dims[0]
+        else:
+            weights = weights
+            dims = dims
         coef = np.ascontiguousarray(weights[..., :p], dtype=data.dtype)
-        intercept = (
-            weights[..., p].astype(data.dtype)
-            if self.fit_intercept
-            else np.zeros(weights.shape[:-1], data.dtype)
-        )
+        if self.fit_intercept:
+            intercept = weights[..., p].astype(data.dtype)
+        else:
+            intercept = np.zeros(weights.shape[:-1], data.dtype)
         numbers = data.classes.dtype.kind in "biu"  # other labels, such as names, are NumPy's
-        put = (lambda a: a) if data.like is None else partial(asarray_like, like=data.like)
-        self.coef_, self.intercept_, self.capsule_dims_ = put(coef), put(intercept), put(dims)
-        self.classes_ = put(data.classes) if numbers else data.classes
+        if data.like is None:
+            put = lambda a: a
+        else:
+            put = partial(asarray_like, like=data.like)
+        self.coef_ = put(coef)
+        self.intercept_ = put(intercept)
+        self.capsule_dims_ = put(dims)
+        if numbers:
+            self.classes_ = put(data.classes)
+        else:
+            self.classes_ = data.classes
 
     def _weights(self):
         "Weights (k, m, d, p) in double precision from the public attributes."
         xp = namespace(self.coef_)
-        columns = [self.coef_, self.intercept_[..., None]] if self.fit_intercept else [self.coef_]
+        if self.fit_intercept:
+            columns = [self.coef_, self.intercept_[..., None]]
+        else:
+            columns = [self.coef_]
         weights = xp.astype(xp.concat(columns, axis=-1), xp.float64)
-        return weights if weights.ndim == 4 else weights[None, ...]
+        if weights.ndim == 4:
+            return weights
+        return weights[None, ...]
 
     def _predictor(self, like=None, n_samples=0):
-        weights, dims = self._weights(), np.atleast_2d(to_numpy(self.capsule_dims_))
+        weights = self._weights()
+        dims = np.atleast_2d(to_numpy(self.capsule_dims_))
         compiled = worth_compiling(
             n_samples,
             weights.shape[-1],
             dims.sum(),
             **{} if "numba" in sys.modules else {"passes": 1},
         )
-        weights = to_numpy(weights) if like is None else asarray_like(weights, like)
+        if like is None:
+            weights = to_numpy(weights)
+        else:
+            weights = asarray_like(weights, like)
         return Predictor(
             weights,
             dims,
@@ -1563,7 +1634,8 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         """
         if layout < 2:
             return super()._from_older(layout, arrays, description)
-        parameters, attributes = description["parameters"], description["attributes"]
+        parameters = description["parameters"]
+        attributes = description["attributes"]
         if layout == 2:
             attributes = attributes | {
                 "kernel_features_": None,

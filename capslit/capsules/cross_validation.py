@@ -58,12 +58,16 @@ class _Fold:
 
 def _begin(estimator, examples, rows, y, w):
     "The `_Fold` of the examples with the indices `rows`."
-    estimator, train, held = clone(estimator), rows, None
+    estimator = clone(estimator)
+    train = rows
+    held = None
     share = held_share(estimator.early_stopping, len(rows))
     if share:
-        rng, part = check_random_state(estimator.random_state), None if w is None else w[rows]
+        rng = check_random_state(estimator.random_state)
+        part = None if w is None else w[rows]
         kept, out = examples.split_rows(y[rows], part, share, rng)
-        train, held = rows[kept], rows[out]
+        train = rows[kept]
+        held = rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
     begun = estimator._settle(choose(estimator, part, held is not None))
@@ -75,12 +79,14 @@ def _begin(estimator, examples, rows, y, w):
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
 def _stacked(folds):
     "One model for all folds, and its initial parameters."
-    models, like = [fold.model for fold in folds], folds[0].examples.like
+    models = [fold.model for fold in folds]
+    like = folds[0].examples.like
     ends = np.cumsum([0] + [len(model.solver.rank) for model in models])
     which = [start + q for model, start in zip(models, ends) for q in _gram_numbers(model)]
     width = max(model.solver.root.shape[2] for model in models)
     roots = np.concatenate([widened(to_numpy(model.solver.root), width) for model in models])
-    roots = roots if like is None else asarray_like(roots, like)
+    if like is not None:
+        roots = asarray_like(roots, like)
     ranks = sum((tuple(model.solver.rank) for model in models), ())
     solver = replace(models[0].solver, root=roots, which=tuple(which), rank=ranks)
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
@@ -102,7 +108,9 @@ def _stacked(folds):
 
 def _gram_numbers(model):
     "Which Gram matrix each problem of a model uses."
-    return model.solver.which if len(model.solver.rank) > 1 else (0,) * len(model.targets)
+    if len(model.solver.rank) > 1:
+        return model.solver.which
+    return (0,) * len(model.targets)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-007
 def _columns(rows, w, n, problems, dtype):
@@ -111,16 +119,19 @@ def _columns(rows, w, n, problems, dtype):
     Each fold has as many columns as problems.
     """
     columns = np.stack([np.bincount(some, minlength=n) for some in rows], axis=1)
-    columns = columns if w is None else columns * w[:, None]
+    if w is not None:
+        columns = columns * w[:, None]
     return np.repeat(columns.astype(dtype), problems, axis=1)
 
 
 def _batch(model, examples, rows, w, folds):
     "The examples that at least one fold wants, with the weights that they have for each."
-    wanted, problems = np.unique(np.concatenate(rows)), len(model.targets) // len(folds)
+    wanted = np.unique(np.concatenate(rows))
+    problems = len(model.targets) // len(folds)
     weights = _columns(rows, w, examples.n_samples, problems, examples.dtype)[wanted]
     x, y, _ = (take_rows(a, wanted) for a in examples.batches)
-    weights = weights if examples.like is None else asarray_like(weights, examples.like)
+    if examples.like is not None:
+        weights = asarray_like(weights, examples.like)
     return model.prepare((x, y, weights))
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-007-1
@@ -218,14 +229,16 @@ def cross_validate(
             "X must be an array in memory; of a file, pass what fits, for example np.array(X)"
         )
     params = {name: np.asarray(a) for name, a in (params or {}).items() if a is not None}
-    X = X.tocsr() if sp.issparse(X) else X
+    if sp.issparse(X):
+        X = X.tocsr()
     first = clone(estimator)
     first._checked_schedule()
     examples = read_training_data(first, X, y, params.get("sample_weight"), labelled=True)
     if "groups" in params:
         check_shape("the groups in params", params["groups"], (examples.n_passed,))
     check_classes("y", examples.classes)
-    labels, n = to_numpy(y) if is_tensor(y) else np.asarray(y), examples.n_passed
+    labels = to_numpy(y) if is_tensor(y) else np.asarray(y)
+    n = examples.n_passed
     with error_context("cv", "groups"):
         folds = check_cv(cv, labels, classifier=True).split(np.zeros(n), labels, groups)
         splits = [(_numbers(train, n), _numbers(test, n)) for train, test in folds]
@@ -270,9 +283,12 @@ def _fit_all(first, examples, X, y, trains, params={}):
     number = np.full(examples.n_passed, -1)
     number[slice(None) if examples.rows is None else examples.rows] = np.arange(len(index))
     alike = not first._adapts() and examples.origin is None and not _chooses_dim(first)
-    fitted, seconds, stacks = [None] * len(trains), np.zeros(len(trains)), {}
+    fitted = [None] * len(trains)
+    seconds = np.zeros(len(trains))
+    stacks = {}
     for f, passed in enumerate(trains):
-        start, rows = time.perf_counter(), number[passed]
+        start = time.perf_counter()
+        rows = number[passed]
         rows = rows[rows >= 0]
         if not rows.size:
             check_mass("sample_weight of a fold", np.zeros(1))
@@ -285,7 +301,8 @@ def _fit_all(first, examples, X, y, trains, params={}):
             fitted[f] = clone(first).fit(take_rows(X, passed), take_rows(y, passed), **part)
         seconds[f] = time.perf_counter() - start
     for stack in stacks.values():
-        start, (numbers, folds) = time.perf_counter(), zip(*stack)
+        start = time.perf_counter()
+        (numbers, folds) = zip(*stack)
         for f, one in zip(numbers, _learn(folds, examples, w)):
             fitted[f] = one
             one.__dict__ |= {name: vars(first)[name] for name in _FEATURES if name in vars(first)}
@@ -309,5 +326,6 @@ def _judged(scorer, fitted, splits, X, y, train_score):
 
 def _named(part, found):
     "One score, or several of them by their names."
-    found = found if isinstance(found, dict) else {"score": found}
+    if not (isinstance(found, dict)):
+        found = {"score": found}
     return {f"{part}_{name}": score for name, score in found.items()}

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # %% ../../nbs/capsules/display.ipynb #cell-004
 def _class_capsules(model: Any) -> list[list[tuple]]:
     "For each class of a fitted classifier the tuples (problem, its capsule, rival capsules)."
-    m, shape = len(model.classes_), tuple(model.intercept_.shape)
+    m = len(model.classes_)
+    shape = tuple(model.intercept_.shape)
     if len(shape) == 2 or shape[0] == 1:
         return [[(0, i, [j for j in range(m) if j != i])] for i in range(m)]
     pairs = shape[0] == m * (m - 1) // 2 and (
@@ -54,8 +55,10 @@ def _competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
     rival = np.stack([lengths[:, q][:, others].max(axis=1) for q, _, others in capsules], axis=1)
     # so that ratios and logarithms exist
     floor = 1e-6 * (lengths.max() or 1.0)
-    own, rival = np.maximum(own, floor), np.maximum(rival, floor)
-    hardest, rows = np.argmax(rival / own, axis=1), np.arange(len(own))
+    own = np.maximum(own, floor)
+    rival = np.maximum(rival, floor)
+    hardest = np.argmax(rival / own, axis=1)
+    rows = np.arange(len(own))
     return np.stack([own[rows, hardest], rival[rows, hardest]], axis=1)
 
 # %% ../../nbs/capsules/display.ipynb #cell-010
@@ -135,13 +138,15 @@ def _draw_lengths(ax, display):
     """Draw the lengths that compete: those of both classes, or of an example's own class and its
     strongest rival.
     """
-    low, high = display.lengths.min() / 1.25, display.lengths.max() * 1.25
-    names, ink = display.classes, ax.xaxis.label.get_color()
-    x, y = (
-        (f"length of capsule {name}" for name in names)
-        if len(names) == 2
-        else ("length of its own class's capsule", "length of the strongest rival")
-    )
+    low = display.lengths.min() / 1.25
+    high = display.lengths.max() * 1.25
+    names = display.classes
+    ink = ax.xaxis.label.get_color()
+    if len(names) == 2:
+        x, y = (f"length of capsule {name}" for name in names)
+    else:
+        x = "length of its own class's capsule"
+        y = "length of the strongest rival"
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel=x, ylabel=y)
     _plain_logarithmic(ax, (1, 2, 5) if high < 50 * low else (1,))
     ax.plot([low, high], [low, high], color=ink, lw=1, ls=":")
@@ -174,7 +179,8 @@ def _draw_plane(ax, display, i):
     "Draw the poses of class i for its own examples, and in grey for the others."
     from matplotlib.patches import Circle
 
-    own, (*_, grey) = display.y == i, _dress(1)
+    own = display.y == i
+    (*_, grey) = _dress(1)
     xy = _principal_plane(display.poses[i], own)
     # on a line: spread evenly across it, so that points do not hide one another
     if display.poses[i].shape[1] == 1:
@@ -206,7 +212,8 @@ def _sample(X, y, max_samples):
     check_consistent_length(X, y)
     if len(y) > check_count("max_samples", max_samples):
         rows = np.linspace(0, len(y) - 1, max_samples).astype(int)
-        X, y = _safe_indexing(X, rows), _safe_indexing(y, rows)
+        X = _safe_indexing(X, rows)
+        y = _safe_indexing(y, rows)
     return X, y
 
 # %% ../../nbs/capsules/display.ipynb #cell-022
@@ -219,12 +226,14 @@ def _measured(model, X, y):
             f" {type(classifier).__name__} has no pose vectors"
         )
     check_is_fitted(classifier, "intercept_")
-    classes, shape = to_numpy(model.classes_), tuple(classifier.intercept_.shape)
+    classes = to_numpy(model.classes_)
+    shape = tuple(classifier.intercept_.shape)
     index = _class_indices("y", y, classes)
     poses = np.asarray(to_numpy(model.transform(X)), dtype=np.float64).reshape(
         len(index), *(1,) * (3 - len(shape)), *shape
     )
-    norms, capsules = np.sqrt(np.sum(poses**2, axis=3)), _class_capsules(classifier)
+    norms = np.sqrt(np.sum(poses**2, axis=3))
+    capsules = _class_capsules(classifier)
     lengths = np.empty((len(index), 2))
     for i, own in enumerate(capsules):
         lengths[index == i] = _competing_lengths(norms, own)[index == i]
@@ -309,7 +318,8 @@ class PoseDisplay:
 
     def plot(self, ax: "Axes | None" = None, *, classes: Sequence | None = None) -> Self:
         "Draw; the arguments are those of `from_estimator`."
-        plt, shown = pyplot(), self._shown(classes)
+        plt = pyplot()
+        shown = self._shown(classes)
         if ax is not None and getattr(ax, "get_subplotspec", lambda: None)() is None:
             raise TypeError(
                 "ax must be one Axes that stands in a grid, as plt.subplots() makes them; pass"
@@ -321,7 +331,8 @@ class PoseDisplay:
             _, ax = plt.subplots(
                 figsize=(7.2, 3.4) if columns < 3 else (8, 4), layout="constrained"
             )
-        self.figure_, ratios = ax.figure, [1, min(1.1 * columns / rows, 1.4)]
+        self.figure_ = ax.figure
+        ratios = [1, min(1.1 * columns / rows, 1.4)]
         left, right = ax.get_subplotspec().subgridspec(1, 2, width_ratios=ratios)
         ax.remove()
         grid = right.subgridspec(rows, columns)

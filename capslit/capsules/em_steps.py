@@ -58,7 +58,8 @@ def em_derivative(
 
     Every problem sees all classes, weights are 1 (em-derivative).
     """
-    X, y = batch[0], np.asarray(batch[1])
+    X = batch[0]
+    y = np.asarray(batch[1])
     moments = []
     for targets, dims, W, V in zip(model.targets, model.dims, parameters.weights, change):
         mu, moved = (np.einsum("mdp,np->nmd", weights, X, optimize=True) for weights in (W, V))

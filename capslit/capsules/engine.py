@@ -97,7 +97,8 @@ class LeastSquares:
     def solve(self, moments: Any) -> Any:
         "W (k, …, p) from Σ w e xᵀ (k, …, p)."
         xp = namespace(moments)
-        k, p = moments.shape[0], moments.shape[-1]
+        k = moments.shape[0]
+        p = moments.shape[-1]
         if len(self.rank) == 1:
             weights = _twice(xp.reshape(moments, (-1, p)), self.root[0, ...])
             return xp.reshape(weights, moments.shape)
@@ -187,7 +188,8 @@ class CapsuleRegression:
     small = 2**12  # cases, examples times problems, of a small block
 
     def __post_init__(self):
-        k, m = len(self.targets), np.shape(self.dims)[-1]
+        k = len(self.targets)
+        m = np.shape(self.dims)[-1]
         check_shape("targets", np.asarray(self.targets), (None, None))
         check_shape("dims", np.asarray(self.dims), (k, None))
         if np.min(self.dims) < 1 or np.min(self.targets) < -1 or np.max(self.targets) >= m:
@@ -264,7 +266,9 @@ class CapsuleRegression:
 
     def select(self, problems: Any) -> "CapsuleRegression":
         "The model of some of the stacked problems."
-        solver, columns, alpha = self.solver, self.columns, self.alpha
+        solver = self.solver
+        columns = self.columns
+        alpha = self.alpha
         return _unchecked(
             self,
             targets=self.targets[problems],
@@ -283,8 +287,12 @@ class CapsuleRegression:
         if threshold is not None and not np.count_nonzero(threshold):
             threshold = None
         x, groups = _read(self, parameters.weights, batch, plain=threshold is None)
-        weights, kernel = _in_precision_of(x, parameters.weights), _kernel(self, x)
-        step = _statistics_by_arrays if kernel is None else _statistics_by_loops
+        weights = _in_precision_of(x, parameters.weights)
+        kernel = _kernel(self, x)
+        if kernel is None:
+            step = _statistics_by_arrays
+        else:
+            step = _statistics_by_loops
         parts = []
         for group in groups:
             parts += zip(group.runs, step(weights, group, threshold))
@@ -293,8 +301,12 @@ class CapsuleRegression:
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: the forward half of the E-step."
         x, groups = _read(self, parameters.weights, batch)
-        weights, kernel = _in_precision_of(x, parameters.weights), _kernel(self, x)
-        step = _errors_by_arrays if kernel is None else _errors_by_loops
+        weights = _in_precision_of(x, parameters.weights)
+        kernel = _kernel(self, x)
+        if kernel is None:
+            step = _errors_by_arrays
+        else:
+            step = _errors_by_loops
         parts = []
         for group in groups:
             parts += zip(group.runs, step(weights, group))
@@ -311,7 +323,8 @@ class CapsuleRegression:
         if not np.count_nonzero(self.alpha):
             return statistics.log_likelihood
         weights = parameters.weights
-        weights = weights[..., :-1] if self.affine else weights
+        if self.affine:
+            weights = weights[..., :-1]
         return statistics.log_likelihood - 0.5 * _penalty(self.alpha, weights)
 
 # %% ../../nbs/capsules/engine.ipynb #engine-4
@@ -340,7 +353,8 @@ def _statistics_by_arrays(weights, group, thresholds):
     xp = namespace(weights)
     poses, norms = _poses_of_cases(weights, group)  # W_i x of each run, ‖W_i x‖² (m, N)
     right = group.own * norms  # (m, N), zero in other rows
-    own_norm, total = xp.sum(right, axis=0), xp.sum(norms, axis=0)
+    own_norm = xp.sum(right, axis=0)
+    total = xp.sum(norms, axis=0)
     shared, extra, logs = posterior_factors(own_norm, total, group.own_dim, group.dim)  # 2.19
     rival, own_score, wrong = _strongest_rival(group, norms, right, own_norm, extra)
     errors = xp.astype(wrong, norms.dtype)
@@ -364,7 +378,9 @@ def _errors_by_arrays(weights, group):
     xp = namespace(weights)
     _, norms = _poses_of_cases(weights, group)
     right = group.own * norms
-    own_norm, total, extra = xp.sum(right, axis=0), xp.sum(norms, axis=0), None
+    own_norm = xp.sum(right, axis=0)
+    total = xp.sum(norms, axis=0)
+    extra = None
     if group.sizes is not None:
         extra = posterior_factors(own_norm, total, group.own_dim, group.dim)[1]
     wrong = _strongest_rival(group, norms, right, own_norm, extra)[2]
@@ -414,7 +430,8 @@ def _poses_of_small(weights, run):
 
 def _poses_of_cases(weights, group):
     "Poses (k, m, d, b) of each run, and the squared norms (m, N) of all cases side by side."
-    xp, m = namespace(weights), weights.shape[1]
+    xp = namespace(weights)
+    m = weights.shape[1]
     product = _poses_of_small if group.small else _poses_of_run
     poses = [product(_taken(weights, run.problems), run) for run in group.runs]
     norms = [xp.reshape(_squared_norms(h), (m, -1)) for h in poses]
@@ -435,7 +452,9 @@ def _strongest_rival(group, norms, right, own_norm, extra):
 
     Scores are in the order of the class probabilities; `right` = own · norms.
     """
-    xp, scores, own_score = namespace(norms), norms, own_norm
+    xp = namespace(norms)
+    scores = norms
+    own_score = own_norm
     if group.sizes is not None:
         # P(y=j|x) is proportional to ‖W_j x‖² + g d_j, and 2 / extra = ‖W_y x‖² + g d_y
         scores = norms + group.sizes * ((2 / extra - own_norm) / group.own_dim)
@@ -451,7 +470,8 @@ def _strongest_rival(group, norms, right, own_norm, extra):
 
 def _moments(means, x, p):
     "Σ w E[h|x,y] xᵀ (k, m, d, p) of a run, from means times weights (k, m, d, b)."
-    xp, (k, m, d, b) = namespace(means), means.shape
+    xp = namespace(means)
+    (k, m, d, b) = means.shape
     rows = xp.reshape(means, (k * m * d, b))
     moments = rows @ x
     if p > x.shape[1]:  # the constant input
@@ -461,7 +481,9 @@ def _moments(means, x, p):
 # %% ../../nbs/capsules/engine.ipynb #cell-035-2
 def _kernel(model, x):
     "The compiled kernel, if the model wants one, there is one, and the inputs are NumPy's."
-    return compiled_sums() if model.compiled and isinstance(x, np.ndarray) else None
+    if model.compiled and isinstance(x, np.ndarray):
+        return compiled_sums()
+    return None
 
 
 @lru_cache(maxsize=64)
@@ -475,7 +497,8 @@ def _run_by_loops(weights, group, run, thresholds):
 
     The moments are zero if there are no `thresholds`.
     """
-    x, learn = run.x, thresholds is not None
+    x = run.x
+    learn = thresholds is not None
     weights = np.ascontiguousarray(_taken(weights, run.problems))
     nu = np.asarray(thresholds[run.problems] if learn else np.zeros(len(weights)), x.dtype)
     w = np.empty((0, 0)) if run.weight is None else run.weight
@@ -525,9 +548,11 @@ class _Run:
     @cached_property
     def mass(self) -> Any:
         "The total weight (k,) of the examples."
-        xp, k = namespace(self.x), len(self.problems)
+        xp = namespace(self.x)
+        k = len(self.problems)
         if self.weight is None:
-            b, device = self.x.shape[0], array_device(self.x)
+            b = self.x.shape[0]
+            device = array_device(self.x)
             return xp.full((k,), b, dtype=xp.float64, device=device)
         return xp.broadcast_to(_total(self.weight), (k,))
 
@@ -548,12 +573,15 @@ class _Group:
     def joined(self, values: list, dtype: Any) -> Any:
         "One entry for each case (N,), from what broadcasts to (k, b) in each run."
         x = self.runs[0].x
-        xp, flat = namespace(x), []
+        xp = namespace(x)
+        flat = []
         for run, value in zip(self.runs, values):
             value = xp.asarray(value, dtype=dtype, device=array_device(x))
             cases = xp.broadcast_to(value, (len(run.problems), run.x.shape[0]))
             flat.append(xp.reshape(cases, (-1,)))
-        return flat[0] if len(flat) == 1 else xp.concat(flat)
+        if len(flat) == 1:
+            return flat[0]
+        return xp.concat(flat)
 
     def of_problems(self, values: np.ndarray) -> Any:
         "The values (k,) of all problems for each case (N,), in the precision of x."
@@ -561,9 +589,12 @@ class _Group:
 
     def parted(self, values: Any) -> list:
         "The other way: (…, N) into (…, k, b) for each run."
-        xp, start, parts = namespace(values), 0, []
+        xp = namespace(values)
+        start = 0
+        parts = []
         for run in self.runs:
-            k, b = len(run.problems), run.x.shape[0]
+            k = len(run.problems)
+            b = run.x.shape[0]
             part = values[..., start : start + k * b]
             parts.append(xp.reshape(part, (*values.shape[:-1], k, b)))
             start += k * b
@@ -578,7 +609,8 @@ class _Group:
     @cached_property
     def own(self) -> Any:
         "Whether each capsule is that of the right class, 1 or 0 (m, N)."
-        xp, device = namespace(self.label), array_device(self.label)
+        xp = namespace(self.label)
+        device = array_device(self.label)
         capsules = xp.arange(len(self.dims), dtype=self.label.dtype, device=device)
         return xp.astype(self.label == capsules[:, None], self.runs[0].x.dtype)
 
@@ -586,19 +618,25 @@ class _Group:
     def weight(self) -> Any:
         "The weight of each case (N,), or None."
         weights = [run.weight for run in self.runs]
-        return None if weights[0] is None else self.joined(weights, weights[0].dtype)
+        if weights[0] is None:
+            return None
+        return self.joined(weights, weights[0].dtype)
 
     @cached_property
     def hidden(self) -> Any:
         "Which cases of a small block have weight zero (N,), or None."
-        return self.weight == 0 if self.small else None
+        if self.small:
+            return self.weight == 0
+        return None
 
     def weighted(self, values: Any) -> Any:
         "Values (N,) times the weights; zero for what is hidden, even if the value is NaN."
         if self.weight is None:
             return values
         values = values * self.weight
-        return values if self.hidden is None else np.where(self.hidden, 0, values)
+        if self.hidden is None:
+            return values
+        return np.where(self.hidden, 0, values)
 
     @cached_property
     def sizes(self) -> Any:
@@ -625,9 +663,13 @@ def _keep_freed_memory():
 def _block_rows(model, like):
     "Examples per block, a power of two, for arrays on the device of `like`."
     # log2 of the cache, in numbers, and of the least and largest block, in examples
-    cache, least, largest = 20, 13 if model.compiled else 8, 13
+    cache = 20
+    least = 13 if model.compiled else 8
+    largest = 13
     if model.paired:  # every class has products of its own, for which blocks must be large
-        cache, least, largest = 18, 13, 14
+        cache = 18
+        least = 13
+        largest = 14
     if "cpu" not in str(array_device(like)).lower():
         cache, largest = 27, 20  # a device wants much to do at a time
     problems = 1 if model.paired else len(model.dims)
@@ -647,10 +689,14 @@ class _CheckedLabels(np.ndarray):
 
     @classmethod
     def of(cls, labels):
-        return np.asarray(labels).view(cls) if is_numpy_array(labels) else labels
+        if is_numpy_array(labels):
+            return np.asarray(labels).view(cls)
+        return labels
 
     def __array_wrap__(self, array, context=None, return_scalar=False):
-        return np.asarray(array)[()] if return_scalar else np.asarray(array)
+        if return_scalar:
+            return np.asarray(array)[()]
+        return np.asarray(array)
 
 
 def _read(model, weights, batch, plain=True):
@@ -660,14 +706,16 @@ def _read(model, weights, batch, plain=True):
     prepared examples that are one block are remembered until another model asks.
     """
     x, labels, w = batch
-    prepared, seen_by = isinstance(labels, _CheckedLabels), (model, x, w, plain)
+    prepared = isinstance(labels, _CheckedLabels)
+    seen_by = (model, x, w, plain)
     if not prepared or not _fit_together(model, weights, x, labels):
         batch = _fitting(model, weights, batch)
     elif all(map(operator.is_, getattr(labels, "seen_by", (None,)), seen_by)):
         return x, labels.groups
     groups = _groups(model, batch, plain)
     if prepared:
-        labels.seen_by, labels.groups = seen_by, groups
+        labels.seen_by = seen_by
+        labels.groups = groups
     return batch[0], groups
 
 
@@ -754,7 +802,8 @@ def _with_constant(x):
 def _whole_run(model, batch, problems):
     "One run: all examples."
     x, y, w = batch
-    xp, device = namespace(x), array_device(x)
+    xp = namespace(x)
+    device = array_device(x)
     table = xp.asarray(model.targets[problems], dtype=xp.int32, device=device)
     capsules = xp.take(table, xp.asarray(y, device=device), axis=1)
     return [_Run(problems, x, capsules, _weight_rows(model, w, problems))]
@@ -763,13 +812,17 @@ def _whole_run(model, batch, problems):
 def _runs_of_classes(model, batch, problems):
     "One run for each class that some problems see, of a sorted block."
     x, labels, w = batch
-    n_classes, runs = model.targets.shape[1], []
+    n_classes = model.targets.shape[1]
+    runs = []
     edges = np.searchsorted(labels, np.arange(n_classes + 1)).tolist()
     for c in range(n_classes):
         seeing = problems[model.targets[problems, c] >= 0]
         if seeing.size:
             part = slice(edges[c], edges[c + 1])
-            weight = None if w is None else _weight_rows(model, w[part, ...], seeing)
+            if w is None:
+                weight = None
+            else:
+                weight = _weight_rows(model, w[part, ...], seeing)
             runs.append(_Run(seeing, x[part, ...], model.targets[seeing, c, None], weight))
     return runs
 
@@ -799,18 +852,23 @@ def _weight_rows(model, w, problems):
         return None
     if len(w.shape) == 1:
         return w[None, :]
-    columns = problems if model.columns is None else model.columns[problems]
+    if model.columns is None:
+        columns = problems
+    else:
+        columns = model.columns[problems]
     return namespace(w).matrix_transpose(_taken_rows(w, columns, axis=1))
 
 # %% ../../nbs/capsules/engine.ipynb #cell-042
 def _combined(model, parts):
     "The statistics of all problems in double precision, from pairs of a run and its statistics."
-    k, totals = len(model.targets), None
+    k = len(model.targets)
+    totals = None
     for run, part in parts:
         if len(parts) == 1 and len(run.problems) == k:
             return type(part)(*map(_in_double_precision, part))
         if totals is None:
-            xp, device = namespace(run.x), array_device(run.x)
+            xp = namespace(run.x)
+            device = array_device(run.x)
             zeros = (xp.zeros((k, *a.shape[1:]), dtype=xp.float64, device=device) for a in part)
             totals = type(part)(*zeros)
         _scatter(totals, run.problems, part)
@@ -848,12 +906,15 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
     y = check_shape("y", y if is_array_api_obj(y) else np.asarray(y), (x.shape[0],))
     if w is not None:
         w = check_shape("weight", w if is_array_api_obj(w) else np.asarray(w), (x.shape[0],))
-    xp, device, moments = namespace(x), array_device(x), []
+    xp = namespace(x)
+    device = array_device(x)
+    moments = []
     for c in classes:
         members = xp.nonzero(xp.asarray(y == c, device=device))[0]
         of_class = xp.take(x, members, axis=0)
         if w is None:
-            weight, mass = None, xp.asarray(float(members.shape[0]), device=device)
+            weight = None
+            mass = xp.asarray(float(members.shape[0]), device=device)
         else:
             weight = xp.astype(xp.take(w, members, axis=0), xp.float64)
             mass = xp.sum(weight)

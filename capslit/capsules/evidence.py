@@ -40,7 +40,8 @@ def _label_information(squared_norms: Any, capsule_dim: Any) -> np.ndarray:
         ω in [0, 1): it would be 1 if the latent variables themselves were observed.
     """
     norms = np.asarray(squared_norms, dtype=np.float64)
-    (n, m), total = norms.shape, 0
+    (n, m) = norms.shape
+    total = 0
     P = class_probabilities(norms, capsule_dim)
     for y in range(m):
         ratios = posterior_ratios(norms, np.full(n, y), capsule_dim)
@@ -153,11 +154,17 @@ def information_grams(
     `label_information` for "label".
     """
     x, y, w = batch
-    z = np.concatenate([x, np.ones((len(x), 1))], axis=1) if model.affine else x
+    if model.affine:
+        z = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    else:
+        z = x
     grams = np.empty((len(weights), z.shape[1], z.shape[1]))
     for q, targets in enumerate(model.targets):
         mine = targets[y] >= 0
-        omega = np.ones(np.sum(mine)) if w is None else np.asarray(w, dtype=np.float64)[mine]
+        if w is None:
+            omega = np.ones(np.sum(mine))
+        else:
+            omega = np.asarray(w, dtype=np.float64)[mine]
         if information == "label":
             norms = pose_vectors(weights[q : q + 1], x[mine])[1][0]
             omega = omega * _label_information(norms.T, model.dims[q])
@@ -256,7 +263,8 @@ def fit_evidence(
     check_choice("information", information, ("label", "latent"))
     check_number("n_updates", n_updates, at_least=1, integer=True)
     check_number("tol", tol, at_least=0)
-    latent, path = information_grams(model, parameters.weights, batch, "latent"), []
+    latent = information_grams(model, parameters.weights, batch, "latent")
+    path = []
     precision = _first_precision(model, batch, share)
     bare = EvidenceRegression(
         model.targets, model.dims, affine=model.affine, compiled=model.compiled
@@ -323,9 +331,12 @@ def _unequal_shares(
     """
     z, weight = np.polynomial.legendre.leggauss(nodes)
     u = (z + 1) / 2
-    rho, step = (1 - u**2) ** 2, 2 * weight * u * (1 - u**2)
+    rho = (1 - u**2) ** 2
+    step = 2 * weight * u * (1 - u**2)
     scale = np.exp(np.mean(np.log(variances), axis=1, keepdims=True))
-    v, w, d = (variances / scale)[..., None], (norms / scale)[..., None], dims[:, :, None, None]
+    v = (variances / scale)[..., None]
+    w = (norms / scale)[..., None]
+    d = dims[:, :, None, None]
     # ρ (1 + 2 v t), (k, m, n, nodes)
     grown = rho + v * (1 - rho)
     transform = -0.5 * (d * np.log(grown / rho) + (1 - rho) * w / grown)
@@ -373,4 +384,6 @@ class EvidencePredictor(Predictor):
 
     def _logs(self, x):
         "log P(y | x) (n, m) of the only problem."
-        return super()._logs(x) if self.covariance.shape[1] == 1 else np.log(self.shares(x)[0].T)
+        if self.covariance.shape[1] == 1:
+            return super()._logs(x)
+        return np.log(self.shares(x)[0].T)

@@ -41,7 +41,8 @@ class ExpandedCapsuleRegression(CapsuleRegression):
     def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights by least squares (Saul 2.22), divided by the standard deviation."
         weights = super().m_step(parameters, statistics).weights
-        xp, device = namespace(weights), array_device(weights)
+        xp = namespace(weights)
+        device = array_device(weights)
         total = xp.asarray(np.sum(self.dims, axis=1), dtype=weights.dtype, device=device)
         n_latent = total * statistics.weight
         before = _inner(parameters.weights, statistics.moments)

@@ -34,7 +34,8 @@ def radial(x: Any, z: Any, gamma: float) -> Any:
 
 def _radial(x, z, gamma):
     "The same in double precision, where small distances of far points cancel least, and in place."
-    wide, z = x.astype(np.float64, copy=False), z.astype(np.float64, copy=False)
+    wide = x.astype(np.float64, copy=False)
+    z = z.astype(np.float64, copy=False)
     squares = wide @ (-2 * z.T)
     squares += np.vecdot(wide, wide)[:, None]
     squares += np.vecdot(z, z)
@@ -66,7 +67,9 @@ def compressed(x: Any, tails: Any) -> Any:
     """Inputs x (n, p) with c + w arsinh((x − c)/w) in each column whose width w is not 0, for
     centres c and widths w, `tails` (2, p).
     """
-    xp, (centre, width) = namespace(x), (tails[0, :], tails[1, :])
+    xp = namespace(x)
+    centre = tails[0, :]
+    width = tails[1, :]
     w = xp.where(width > 0, width, xp.ones_like(width))
     return xp.where(width > 0, centre + w * xp.asinh((x - centre) / w), x)
 
@@ -118,14 +121,18 @@ class KernelFeatures:
         def like_inputs(a):
             return xp.astype(asarray_like(a, x), x.dtype, copy=False)
 
-        x = x if self.tails is None else compressed(x, like_inputs(self.tails))
+        if self.tails is not None:
+            x = compressed(x, like_inputs(self.tails))
         centred = x - like_inputs(self._center)
         if self.spread is not None:
             centred = centred / like_inputs(self.spread)
         if self.kernel is None:
             return centred
         # a radial kernel sees points near zero, whose distances do not cancel
-        pair = (centred, self._centred) if self.kernel == "rbf" else (x, self.landmarks)
+        if self.kernel == "rbf":
+            pair = (centred, self._centred)
+        else:
+            pair = (x, self.landmarks)
         near = self.similarities(pair[0], like_inputs(pair[1]))
         return xp.concat([centred, near @ like_inputs(self.root)], axis=1)
 
@@ -138,7 +145,9 @@ class KernelFeatures:
     def _centred(self):
         "The landmarks as a radial kernel sees them."
         centred = self.landmarks - self._center
-        return centred if self.spread is None else centred / self.spread
+        if self.spread is None:
+            return centred
+        return centred / self.spread
 
 # %% ../../nbs/capsules/features.ipynb #cell-008
 def kernel_features(
@@ -168,9 +177,11 @@ def kernel_features(
     ValueError
         If the kernel is not positive semi-definite, or not finite, on the landmarks.
     """
-    gamma, rows = float(gamma), rng.permutation(len(x))[:n_components]
+    gamma = float(gamma)
+    rows = rng.permutation(len(x))[:n_components]
     z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
-    z = z if scaling.tails is None else compressed(z, scaling.tails)
+    if scaling.tails is not None:
+        z = compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
     seen = draft._centred if kernel == "rbf" else z
     values, vectors = np.linalg.eigh(
@@ -185,7 +196,8 @@ def scaling_map(x: np.ndarray, scaling: Scaling, weight: Any = None) -> KernelFe
     """The map from inputs to these compressed and divided as `scaling` says, less the weighted mean
     over the rows of x (n, p).
     """
-    x = x if scaling.tails is None else compressed(x, scaling.tails)
+    if scaling.tails is not None:
+        x = compressed(x, scaling.tails)
     mean = np.average(x.astype(np.float64, copy=False), axis=0, weights=weight)
     return shift_map(mean, scaling)
 
@@ -238,7 +250,9 @@ NARROW = 500  # columns up to which nothing is gained
 
 def n_coordinates(n: int, p: int) -> int:
     "How many columns are learned from, of n rows and p columns."
-    return n if NARROW < p > n else p
+    if NARROW < p > n:
+        return n
+    return p
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +269,11 @@ class _RowSpan:
         if isinstance(x, SparseRows):
             near = x.matrix.astype(np.float64) @ self.rows.T
             return ((near.toarray() if sp.issparse(near) else near) @ self.root).astype(x.dtype)
-        xp, rows = namespace(x), self.rows.toarray() if sp.issparse(self.rows) else self.rows
+        xp = namespace(x)
+        if sp.issparse(self.rows):
+            rows = self.rows.toarray()
+        else:
+            rows = self.rows
         near = xp.astype(x, xp.float64) @ asarray_like(rows.T, x)
         return xp.astype(near @ asarray_like(self.root, x), x.dtype)
 
@@ -289,7 +307,8 @@ def row_span(x: Any) -> tuple:
     if not np.all(np.isfinite(gram)) or not np.any(gram):
         return None, x
     factor, order, rank, _ = dpstrf(gram, lower=1)
-    order, lower = order - 1, np.tril(factor)[:, :rank]
+    order = order - 1
+    lower = np.tril(factor)[:, :rank]
     coordinates = np.empty((n, rank))
     coordinates[order] = lower
     span = _RowSpan(wide[order[:rank]], dtrtri(lower[:rank], lower=1)[0].T)

@@ -70,7 +70,9 @@ def rest_and_shrink(beta, dim):
 # %% ../../nbs/capsules/inference.ipynb #cell-070
 def _class_weights(w, dims):
     "(n, m) numbers proportional to P(y | x), divided by 2m so that their sum cannot overflow."
-    xp, m, dim = namespace(w), w.shape[1], sum(dims)
+    xp = namespace(w)
+    m = w.shape[1]
+    dim = sum(dims)
     half_mean = xp.sum(w / (2 * m), axis=1, keepdims=True)
     beta = m * xp.clip(half_mean, max=float(xp.finfo(w.dtype).max) / (4 * m))
     rest, _ = rest_and_shrink(beta, dim)
@@ -109,7 +111,8 @@ def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
     Parameters, shapes and errors are those of `class_probabilities`.
     """
     w, dims = _read_squared_norms(squared_norms, capsule_dim)
-    xp, weights = namespace(w), _class_weights(w, dims)
+    xp = namespace(w)
+    weights = _class_weights(w, dims)
     total = xp.sum(weights, axis=1, keepdims=True)
     others = weights @ (1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))) / total
     return xp.where(
@@ -146,7 +149,8 @@ def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int) -> tuple:
 # %% ../../nbs/capsules/inference.ipynb #cell-083
 def _posterior_ratios(w, y, dims):
     "Q_i(y | x) / P(y | x), shape (n, m) over i, for checked arguments."
-    xp, m = namespace(w), len(dims)
+    xp = namespace(w)
+    m = len(dims)
     own = xp.asarray(y, device=device(w))[:, None] == xp.arange(m, device=device(w))[None, :]
     # beyond it the ratios no longer change
     w = xp.clip(w, max=float(xp.finfo(w.dtype).max) / (4 * m))
@@ -185,7 +189,8 @@ def posterior_ratios(squared_norms: Any, y: Any, capsule_dim: int) -> Any:
 # %% ../../nbs/capsules/inference.ipynb #cell-086
 def _squared_norms(poses):
     "‖μ_j‖² of (n, m, d) poses, kept below overflow, where the posterior no longer depends on it."
-    xp, (_, m, d) = namespace(poses), poses.shape
+    xp = namespace(poses)
+    (_, m, d) = poses.shape
     bound = (float(xp.finfo(poses.dtype).max) / (4 * m * d)) ** 0.5
     return xp.sum(xp.clip(poses, min=-bound, max=bound) ** 2, axis=2)
 
@@ -312,7 +317,9 @@ def _sample_posterior(mu, noise, dims, y, rng):
     "h given x and y for prior means `mu` of shape (size, n, m, d)."
     dims = np.asarray(dims, dtype=float)
     w, rows, dim = (mu**2).sum(-1), np.arange(y.size), dims.sum()  # w: (size, n, m)
-    own, own_dim, beta = w[:, rows, y], np.broadcast_to(dims[y], w.shape[:2]), w.sum(-1) / 2
+    own = w[:, rows, y]
+    own_dim = np.broadcast_to(dims[y], w.shape[:2])
+    beta = w.sum(-1) / 2
     weight = rest_and_shrink(beta, int(dim))[0] * own_dim * (2 / dim)  # c d_y
     power = dim / 2 - (rng.random(beta.shape) * (own + weight) >= own)
     rho = _sample_scale(power, beta, rng)  # step 1
@@ -358,11 +365,18 @@ def sample_latents(
     """
     poses, dims = _read_poses(poses, capsule_dim)
     check_number("size", size, at_least=0, integer=True)
-    y = None if y is None else np.asarray(check_labels("y", y, len(dims), (poses.shape[0],)))
-    rng, mu = np.random.default_rng(random_state), np.asarray(poses, dtype=np.float64)
+    if y is None:
+        y = None
+    else:
+        y = np.asarray(check_labels("y", y, len(dims), (poses.shape[0],)))
+    rng = np.random.default_rng(random_state)
+    mu = np.asarray(poses, dtype=np.float64)
     # their squares must be numbers
     check_values("poses", abs(mu), upper=1e150)
     mu = np.broadcast_to(mu, (int(size), *mu.shape))
     noise = rng.standard_normal(mu.shape) * (np.arange(mu.shape[-1]) < np.array(dims)[:, None])
-    h = mu + noise if y is None or len(dims) == 1 else _sample_posterior(mu, noise, dims, y, rng)
+    if y is None or len(dims) == 1:
+        h = mu + noise
+    else:
+        h = _sample_posterior(mu, noise, dims, y, rng)
     return _like(h, poses)

@@ -106,7 +106,8 @@ def subspace(
     ValueError, TypeError
         If an argument has the wrong shape, type or range. The message names it.
     """
-    moment, overall = _check_moment("moment", moment), _check_moment("overall", overall)
+    moment = _check_moment("moment", moment)
+    overall = _check_moment("overall", overall)
     check_count("dim", dim)
     check_shape("overall", overall, moment.shape, hint="like moment, it belongs to the same inputs")
     check_type("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(seed)")

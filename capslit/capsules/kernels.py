@@ -21,11 +21,14 @@ def positions(total, table, a, x, cell):
     `total` (n,), for the `ratio_rows` of r; some cell for NaN.
     """
     number = table.dtype.type
-    half, zero, cells = number(0.5), number(0), number(len(table) - 1)
+    half = number(0.5)
+    zero = number(0)
+    cells = number(len(table) - 1)
     for t in range(len(total)):
         place = a / (a + half * total[t]) * cells
         # NaN must not become an index
-        place = place if place >= zero else zero
+        if not (place >= zero):
+            place = zero
         cell[t] = np.int32(place)
         x[t] = place - number(cell[t])
 
@@ -35,7 +38,8 @@ def _rest_and_shrink(total, table, dim, rest, shrink, cell):
     number for NaN. `cell` is room to work in.
     """
     number = table.dtype.type
-    half, a = number(0.5), number(0.5) * number(dim) + number(1)
+    half = number(0.5)
+    a = number(0.5) * number(dim) + number(1)
     positions(total, table, a, shrink, cell)
     polynomials(table, cell, shrink)
     for t in range(len(total)):
@@ -70,7 +74,8 @@ def weights_for(weights, p):
     r), and those of the constant input (r,), zero where there is none.
     """
     flat = weights.reshape(-1, weights.shape[3])
-    rows, constant = np.ascontiguousarray(flat[:, :p]), np.zeros(len(flat), weights.dtype)
+    rows = np.ascontiguousarray(flat[:, :p])
+    constant = np.zeros(len(flat), weights.dtype)
     if flat.shape[1] > p:
         constant[:] = flat[:, p]
     return weights.shape, rows, np.ascontiguousarray(rows.T), constant
@@ -108,7 +113,9 @@ def _factors(own, size, total, rest, shrink, dim, extra, share):
     The first takes the place of `size`, the last that of `rest`.
     """
     number = total.dtype.type
-    one, two, scale = number(1), number(2), number(2) / number(dim)
+    one = number(1)
+    two = number(2)
+    scale = number(2) / number(dim)
     for t in range(len(total)):
         share[t] = one / (total[t] + two * rest[t])
         rest[t] *= scale
@@ -122,18 +129,23 @@ def _strongest_rivals(norms, label, sizes, bonus, own, rival):
     """The largest score n_i + g d_i among the other classes of each example of a tile, into
     `rival`. `own` becomes that of its class.
     """
-    differ, n = 0, len(label)
+    differ = 0
+    n = len(label)
     for i in range(len(sizes)):
         differ |= sizes[i] != sizes[0]
     for t in range(n):
-        bonus[t] = bonus[t] if differ else bonus.dtype.type(0)
+        if not (differ):
+            bonus[t] = bonus.dtype.type(0)
         rival[t] = 0
     for i in range(len(sizes)):
-        row, size = norms[i], sizes[i]
+        row = norms[i]
+        size = sizes[i]
         for t in range(n):
             score = row[t] + size * bonus[t]
-            own[t] = score if label[t] == i else own[t]
-            rival[t] = score if score > rival[t] and label[t] != i else rival[t]
+            if label[t] == i:
+                own[t] = score
+            if score > rival[t] and label[t] != i:
+                rival[t] = score
 
 
 def _count_wrong(norms, label, sizes, bonus, own, rival, wrong):
@@ -156,7 +168,8 @@ def _scale(poses, part, label, w, threshold, shared, extra, own, rival, ratio):
     right class is sure enough.
     """
     m, d, _ = poses.shape
-    one, two = poses.dtype.type(1), poses.dtype.type(2)
+    one = poses.dtype.type(1)
+    two = poses.dtype.type(2)
     for t in range(len(label)):
         surplus = one + extra[t] / two * (rival[t] - own[t])
         shared[t] = w[t] * (one if surplus <= threshold else shared[t])
@@ -182,7 +195,8 @@ def _sum_by_halves(values):
 # %% ../../nbs/capsules/kernels.ipynb #cell-017-1-a
 def _logarithms(z, out):
     "ln z (n,) of an array in double precision, which is overwritten."
-    bits, odd = z.view(np.int64), 0
+    bits = z.view(np.int64)
+    odd = 0
     for t in range(len(z)):
         # counted from √½, whose bits these are
         power = (bits[t] - 0x3FE6A09E667F3BCD) >> 52
@@ -193,7 +207,8 @@ def _logarithms(z, out):
             odd = 1
     for t in range(len(z)):
         s = (z[t] - 1.0) / (z[t] + 1.0)
-        q, series = s * s, 1.0 / 23.0
+        q = s * s
+        series = 1.0 / 23.0
         for j in range(21, 0, -2):
             series = series * q + 1.0 / j
         out[t] = out[t] * 0.6931471805599453 + 2.0 * s * series
@@ -227,23 +242,25 @@ def _posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, s
     sums : (2, k) array in double precision
     """
     k, m, d, n = poses.shape
-    norms, work, wide = (
-        np.empty((m, TILE), poses.dtype),
-        np.empty((8, TILE), poses.dtype),
-        np.empty((3, TILE)),
-    )
-    labels, cell, ones = (
-        np.empty(TILE, np.int32),
-        np.empty(TILE, np.int32),
-        np.ones(TILE, poses.dtype),
-    )
+    norms = np.empty((m, TILE), poses.dtype)
+    work = np.empty((8, TILE), poses.dtype)
+    wide = np.empty((3, TILE))
+    labels = np.empty(TILE, np.int32)
+    cell = np.empty(TILE, np.int32)
+    ones = np.ones(TILE, poses.dtype)
     for q in range(k):
         for start in range(0, n, TILE):
             part = slice(start, min(start + TILE, n))
             label = labels[: part.stop - start]
             for t in range(len(label)):
-                label[t] = capsules[q, start + t] if capsules.shape[1] > 1 else capsules[q, 0]
-            w = weights[q if len(weights) > 1 else 0][part] if len(weights) else ones[: len(label)]
+                if capsules.shape[1] > 1:
+                    label[t] = capsules[q, start + t]
+                else:
+                    label[t] = capsules[q, 0]
+            if len(weights):
+                w = weights[q if len(weights) > 1 else 0][part]
+            else:
+                w = ones[: len(label)]
             log, errors = _tile_sums(
                 poses[q],
                 part,
@@ -274,16 +291,24 @@ def block_sums(shape, rows, columns, constant, x, capsules, sizes, table, thresh
     capsules, sizes, table, thresholds, w, learn
         As for `posterior_sums`, w being its `weights`.
     """
-    (k, m, d, q), (n, p) = shape, x.shape
-    moments, sums = np.zeros((len(rows), q)), np.zeros((2, k))
+    (k, m, d, q) = shape
+    (n, p) = x.shape
+    moments = np.zeros((len(rows), q))
+    sums = np.zeros((2, k))
     # of slices that are all about as long
     size = -(-n // max(1, -(-n // SLICE)))
-    poses, part = np.empty((len(rows), size), x.dtype), np.empty((len(rows), p), x.dtype)
+    poses = np.empty((len(rows), size), x.dtype)
+    part = np.empty((len(rows), p), x.dtype)
     for start in range(0, n, max(1, size)):
         stop = min(start + size, n)
         if stop - start < poses.shape[1]:
             poses = np.empty((len(rows), stop - start), x.dtype)
-        first, last = (start, stop) if capsules.shape[1] > 1 else (0, 1)
+        if capsules.shape[1] > 1:
+            first = start
+            last = stop
+        else:
+            first = 0
+            last = 1
         _pose_slice(rows, columns, constant, x[start:stop], poses)
         _posterior_sums(
             poses.reshape(k, m, d, stop - start),
@@ -311,9 +336,18 @@ def _tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, wor
 
     NaN errors where lengths overflow. Arguments as above, of one problem, and room to work in.
     """
-    n, dim = len(label), sizes.sum()
-    total, rest, shrink, own, size = work[0][:n], work[1][:n], work[2][:n], work[3][:n], work[4][:n]
-    extra, share, rival, logs, wrong = work[5][:n], work[6][:n], work[7][:n], wide[0], wide[1]
+    n = len(label)
+    dim = sizes.sum()
+    total = work[0][:n]
+    rest = work[1][:n]
+    shrink = work[2][:n]
+    own = work[3][:n]
+    size = work[4][:n]
+    extra = work[5][:n]
+    share = work[6][:n]
+    rival = work[7][:n]
+    logs = wide[0]
+    wrong = wide[1]
     _squared_lengths(poses, part, norms, total)
     _own_capsules(norms, label, sizes, own, size)
     _rest_and_shrink(total, table, dim, rest, shrink, cell)
@@ -325,7 +359,13 @@ def _tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, wor
     _logarithms(wide[2][:n], logs)
     for t in range(TILE):
         logs[t] = logs[t] * w[t] if t < n else 0.0
-        wrong[t] = (wrong[t] * w[t] if np.isfinite(total[t]) else np.nan) if t < n else 0.0
+        if t < n:
+            if np.isfinite(total[t]):
+                wrong[t] = wrong[t] * w[t]
+            else:
+                wrong[t] = np.nan
+        else:
+            wrong[t] = 0.0
     if learn:
         _scale(poses, part, label, w, threshold, size, extra, own, rival, share)
     return _sum_by_halves(logs), _sum_by_halves(wrong)
@@ -335,8 +375,13 @@ def class_shares(norms, total, sizes, table, rest, cell):
     """P(y=j|x) in the place of the squared lengths (m, n) of a tile, for as many of the capsules as
     `norms` holds.
     """
-    number, n, dim = table.dtype.type, len(total), table.dtype.type(sizes.sum())
-    half, one, two, a = number(0.5), number(1), number(2), number(0.5) * dim + number(1)
+    number = table.dtype.type
+    n = len(total)
+    dim = table.dtype.type(sizes.sum())
+    half = number(0.5)
+    one = number(1)
+    two = number(2)
+    a = number(0.5) * dim + number(1)
     positions(total, table, a, rest, cell)
     polynomials(table, cell, rest)
     for t in range(n):  # 2(a − ur)
@@ -350,7 +395,8 @@ def class_shares(norms, total, sizes, table, rest, cell):
 
 def _moderate(total):
     "Whether sums of squared lengths (n,) are far from overflow; False for NaN."
-    limit, great = total.dtype.type(2.0**96), 0
+    limit = total.dtype.type(2.0**96)
+    great = 0
     for t in range(len(total)):
         great |= not total[t] <= limit
     return not great
@@ -360,9 +406,13 @@ def _probabilities_of_classes(shape, rows, columns, constant, x, sizes, table, o
     """Class probabilities `out` (n, m) of inputs x (n, p), from what `weights_for` makes of weights
     (1, m, d, p or p + 1). False if lengths are too great.
     """
-    (_, m, d, _), n, fits = shape, len(x), True
-    poses, norms = np.empty((len(rows), TILE), x.dtype), np.empty((m, TILE), x.dtype)
-    work, cell = np.empty((2, TILE), x.dtype), np.empty(TILE, np.int32)
+    (_, m, d, _) = shape
+    n = len(x)
+    fits = True
+    poses = np.empty((len(rows), TILE), x.dtype)
+    norms = np.empty((m, TILE), x.dtype)
+    work = np.empty((2, TILE), x.dtype)
+    cell = np.empty(TILE, np.int32)
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
         if size < TILE:
@@ -384,13 +434,17 @@ def _vote(first, start, votes):
     """Votes of the pairs `first` (k, n) for the classes, and their summed confidence scaled into
     (−½, ½), into `votes` (m, STRIP): for the examples from `start` on.
     """
-    m, q, half, zero = len(votes), 0, 0.5, 0.0
+    m = len(votes)
+    q = 0
+    half = 0.5
+    zero = 0.0
     for i in range(m):
         votes[i] = i * m
     for i in range(m):
         mine = votes[i]
         for j in range(i + 1, m):
-            r, other = first[q][start : start + STRIP], votes[j]
+            r = first[q][start : start + STRIP]
+            other = votes[j]
             for t in range(STRIP):
                 gain = (r[t] - half) + (m if r[t] >= half else zero)
                 mine[t] += gain
@@ -406,12 +460,18 @@ def _equations(first, start, m, Q):
     """The upper half, row by row, of Q + 11ᵀ into Q (m(m + 1)/2, STRIP), for the pairs `first` (k,
     n) of the examples from `start` on.
     """
-    q, at, one, Q[:] = 0, 0, 1.0, 1
+    q = 0
+    at = 0
+    one = 1.0
+    Q[:] = 1
     for i in range(m):
-        mine, below = Q[at], at
+        mine = Q[at]
+        below = at
         for j in range(i + 1, m):
             below += m - j + 1  # where the row j begins
-            r, both, other = first[q][start : start + STRIP], Q[at + j - i], Q[below]
+            r = first[q][start : start + STRIP]
+            both = Q[at + j - i]
+            other = Q[below]
             for t in range(STRIP):
                 won = one * r[t]  # in double precision
                 mine[t] += (one - won) * (one - won)
@@ -426,27 +486,36 @@ def _couple(p, Q, factor):
 
     `factor` (STRIP,) is room to work in.
     """
-    m, at, one, p[:] = len(p), 0, 1.0, 1
+    m = len(p)
+    at = 0
+    one = 1.0
+    p[:] = 1
     for i in range(m):
-        pivot, mine, below = Q[at], p[i], at
+        pivot = Q[at]
+        mine = p[i]
+        below = at
         for t in range(STRIP):
             pivot[t] = one / pivot[t]
         for j in range(i + 1, m):
             below += m - j + 1
-            above, other = Q[at + j - i], p[j]
+            above = Q[at + j - i]
+            other = p[j]
             for t in range(STRIP):
                 factor[t] = above[t] * pivot[t]
                 other[t] -= factor[t] * mine[t]
             for l in range(m - j):
-                above, entry = Q[at + j - i + l], Q[below + l]
+                above = Q[at + j - i + l]
+                entry = Q[below + l]
                 for t in range(STRIP):
                     entry[t] -= factor[t] * above[t]
         at += m - i
     for i in range(m - 1, -1, -1):
         at -= m - i
-        mine, pivot = p[i], Q[at]
+        mine = p[i]
+        pivot = Q[at]
         for j in range(i + 1, m):
-            above, other = Q[at + j - i], p[j]
+            above = Q[at + j - i]
+            other = p[j]
             for t in range(STRIP):
                 mine[t] -= above[t] * other[t]
         for t in range(STRIP):
@@ -457,25 +526,41 @@ def _agree(p, votes, room):
     """Positive numbers in proportion to probabilities, p (m, STRIP), become probabilities of which
     the largest is that of the elected class. `room` (5, STRIP) to work in.
     """
-    leader, winner, largest, most, total = room[0], room[1], room[2], room[3], room[4]
-    leader[:], winner[:], largest[:], most[:], total[:] = 0, 0, 0, -1, 0
+    leader = room[0]
+    winner = room[1]
+    largest = room[2]
+    most = room[3]
+    total = room[4]
+    leader[:] = 0
+    winner[:] = 0
+    largest[:] = 0
+    most[:] = -1
+    total[:] = 0
     for i in range(len(p)):
-        mine, own, number, zero = p[i], votes[i], float(i), 0.0
+        mine = p[i]
+        own = votes[i]
+        number = float(i)
+        zero = 0.0
         for t in range(STRIP):
             value = mine[t] if mine[t] > zero else zero
             mine[t] = value
             total[t] += value
         for t in range(STRIP):
             more = mine[t] > largest[t]
-            leader[t] = number if more else leader[t]
-            largest[t] = mine[t] if more else largest[t]
+            if more:
+                leader[t] = number
+            if more:
+                largest[t] = mine[t]
         for t in range(STRIP):
             more = own[t] > most[t]
-            winner[t] = number if more else winner[t]
-            most[t] = own[t] if more else most[t]
+            if more:
+                winner[t] = number
+            if more:
+                most[t] = own[t]
     for t in range(STRIP):
         if leader[t] != winner[t]:
-            i, j = int(leader[t]), int(winner[t])
+            i = int(leader[t])
+            j = int(winner[t])
             p[i, t], p[j, t] = p[j, t], p[i, t]
     for t in range(STRIP):
         total[t] = 1 / total[t]
@@ -489,18 +574,17 @@ def _probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, cou
     """Coupled probabilities of the classes (n, m), or else votes, of inputs x (n, p), from what
     `weights_for` makes of weights (k, 2, d, p or p + 1). False if lengths are too great.
     """
-    (k, _, d, _), (n, m), fits = shape, out.shape, True
-    poses, norms, first = (
-        np.empty((len(rows), TILE), x.dtype),
-        np.zeros((2, TILE), x.dtype),
-        np.zeros((k, TILE), x.dtype),
-    )
-    work, cell = np.zeros((3, TILE), x.dtype), np.empty(TILE, np.int32)
-    votes, chances, Q = (
-        np.empty((m, STRIP)),
-        np.empty((m, STRIP)),
-        np.empty((m * (m + 1) // 2, STRIP)),
-    )
+    (k, _, d, _) = shape
+    (n, m) = out.shape
+    fits = True
+    poses = np.empty((len(rows), TILE), x.dtype)
+    norms = np.zeros((2, TILE), x.dtype)
+    first = np.zeros((k, TILE), x.dtype)
+    work = np.zeros((3, TILE), x.dtype)
+    cell = np.empty(TILE, np.int32)
+    votes = np.empty((m, STRIP))
+    chances = np.empty((m, STRIP))
+    Q = np.empty((m * (m + 1) // 2, STRIP))
     room = np.empty((5, STRIP))
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
@@ -508,7 +592,9 @@ def _probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, cou
             poses = np.empty((len(rows), size), x.dtype)
         _pose_slice(rows, columns, constant, x[start : start + size], poses)
         pairs = poses.reshape(k, 2, d, size)
-        total, rest, sums = work[0][:size], work[1][:size], work[2][:size]
+        total = work[0][:size]
+        rest = work[1][:size]
+        sums = work[2][:size]
         sums[:] = 0
         for q in range(k):
             _squared_lengths(pairs[q], slice(0, size), norms, total)

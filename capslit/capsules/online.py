@@ -49,11 +49,10 @@ def stepwise(
     "Moments, solver and what is kept after a step of stepwise EM: running averages."
     rate = float(state.steps + 1) ** -decay
     fresh = (batch.moments / batch.n, batch.gram / batch.n, batch.weight / batch.n)
-    kept = (
-        fresh
-        if state.steps == 0
-        else tuple((1 - rate) * old + rate * new for old, new in zip(state.kept, fresh))
-    )
+    if state.steps == 0:
+        kept = fresh
+    else:
+        kept = tuple((1 - rate) * old + rate * new for old, new in zip(state.kept, fresh))
     return kept[0], solver(*kept[1:]), {"kept": kept}
 
 
@@ -71,7 +70,10 @@ def incremental(
             " its own"
         )
     fresh = (batch.moments, batch.gram, batch.weight)
-    kept = fresh if state.steps == 0 else tuple(old + new for old, new in zip(state.kept, fresh))
+    if state.steps == 0:
+        kept = fresh
+    else:
+        kept = tuple(old + new for old, new in zip(state.kept, fresh))
     if batch.name in before:
         kept = (kept[0] - before[batch.name][1], *state.kept[1:])
     batches = tuple(

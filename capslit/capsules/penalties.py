@@ -39,7 +39,10 @@ def dropout_precision(
         Whether the last input is the constant 1, which is never left out.
     """
     sizes = np.diagonal(grams, axis1=1, axis2=2)  # Σ w x_i² of each class
-    sees = targets >= 0 if len(grams) > 1 else np.ones((len(targets), 1), bool)
+    if len(grams) > 1:
+        sees = targets >= 0
+    else:
+        sees = np.ones((len(targets), 1), bool)
     found = rate / (1 - rate) * (sees @ sizes)
     found[:, sizes.shape[1] - affine :] = 0
     return found
@@ -92,7 +95,8 @@ def _mixture_step(
     """
     free = strength == 0
     scale = np.sqrt(_group_norms(weights, groups) / np.where(free, 1, strength))
-    rows, found = _grouped(moments, groups), np.zeros(_grouped(moments, groups).shape)
+    rows = _grouped(moments, groups)
+    found = np.zeros(_grouped(moments, groups).shape)
     for part, s in enumerate(np.where(free, 1, scale)):
         on = np.flatnonzero(s)  # a group at zero stays there
         if on.size:
@@ -113,7 +117,8 @@ def _coordinate_sweep(
 
     Arguments are those of `mixture_step`.
     """
-    found, rows = _grouped(weights, groups).copy(), _grouped(moments, groups)
+    found = _grouped(weights, groups).copy()
+    rows = _grouped(moments, groups)
     size = np.diagonal(gram)
     for i in range(len(size)):
         if size[i] <= 0:
@@ -188,7 +193,8 @@ def zeros_settled(
     n_threads: int | None = None,
 ) -> CapsuleParameters:
     "The parameters after one more EM step, whose sweep decides which groups are zero."
-    step, here = em.BoundStep(model, "e_step", parameters), parameters.weights
+    step = em.BoundStep(model, "e_step", parameters)
+    here = parameters.weights
     with em.threads(n_threads) if isinstance(here, np.ndarray) else nullcontext() as pool:
         statistics = em.accumulate(step, data, em.block_rows(model, parameters), pool)
     return _each_problem(model, parameters, statistics, _mixture_step, _coordinate_sweep)

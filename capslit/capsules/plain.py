@@ -12,7 +12,8 @@ from scipy.special import dawsn
 # %% ../../nbs/capsules/plain.ipynb #plain-integral
 def interpolating_integral(s, beta):
     "I_s(β) (A.1) for s = 1/2, 1, 3/2, …; `beta` is an array."
-    large, small = np.maximum(beta, s), np.minimum(beta, s)
+    large = np.maximum(beta, s)
+    small = np.minimum(beta, s)
     root = np.sqrt(large)
     up = 1 - dawsn(root) / root if s % 1 else 1 - np.exp(-large)  # I_1/2, I_0
     for k in np.arange(s % 1 + 1, s + 1):
@@ -52,7 +53,8 @@ def e_step(W, x, y, dims, weight, threshold):
     poses, norms = pose_vectors(W, x)
     P = class_probabilities(norms, dims)
     right = np.eye(len(dims), dtype=bool)[y]  # (n, m)
-    own, rival = P[right], np.where(right, 0, P).max(1)
+    own = P[right]
+    rival = np.where(right, 0, P).max(1)
     learned = rival / own <= threshold  # 2.25
     ratios = posterior_ratios(norms, y, dims)
     ratios[learned] = 1  # 2.26

@@ -48,7 +48,8 @@ def votes(first: np.ndarray) -> Any:
     xp = namespace(first)
     m, plus, minus = _votes_of_pairs(first.shape[1])
     plus, minus = (xp.asarray(a, device=array_device(first)) for a in (plus, minus))
-    wins, first = xp.astype(first >= 0.5, xp.float64), xp.astype(first, xp.float64)
+    wins = xp.astype(first >= 0.5, xp.float64)
+    first = xp.astype(first, xp.float64)
     return wins @ plus + (1 - wins) @ minus + (first - 0.5) @ (plus - minus) / m
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-007
@@ -56,11 +57,13 @@ def _pairwise(first):
     """r (n_classes, n_classes, n): the probability of i against j, and 0 for i = j, from that of
     the first of each pair (k, n).
     """
-    xp, k = namespace(first), first.shape[0]
+    xp = namespace(first)
+    k = first.shape[0]
     m, i, j = _pairs(k)
     # where in [first, 1 − first, 0] each entry stands
     place = np.full((m, m), 2 * k)
-    place[i, j], place[j, i] = range(k), range(k, 2 * k)
+    place[i, j] = range(k)
+    place[j, i] = range(k, 2 * k)
     values = xp.concat([first, 1 - first, xp.zeros_like(first[:1, :])])
     place = xp.asarray(place.ravel(), device=array_device(first))
     return xp.reshape(xp.take(values, place, axis=0), (m, m, -1))
@@ -70,7 +73,8 @@ def _solved(A):
     """A⁻¹ 1 (m, n) for regular symmetric positive matrices A (m, m, n), which are overwritten:
     elimination, all side by side.
     """
-    xp, m = namespace(A), A.shape[0]
+    xp = namespace(A)
+    m = A.shape[0]
     p = xp.ones_like(A[0, ...])
     for i in range(m - 1):
         factor = A[i + 1 :, i, :] / A[i, i, :]
@@ -100,8 +104,10 @@ def _exchanged(p, elected):
     """Probabilities (n, n_classes) where the elected class (n,) and the most probable one have
     changed places.
     """
-    xp, columns = namespace(p), namespace(p).arange(p.shape[1], device=array_device(p))
-    wins, leads = elected[:, None] == columns, xp.argmax(p, axis=1)[:, None] == columns
+    xp = namespace(p)
+    columns = namespace(p).arange(p.shape[1], device=array_device(p))
+    wins = elected[:, None] == columns
+    leads = xp.argmax(p, axis=1)[:, None] == columns
     zero = xp.zeros_like(p)
     of_winner, of_leader = (
         xp.sum(xp.where(mask, p, zero), axis=1, keepdims=True) for mask in (wins, leads)
@@ -113,7 +119,8 @@ def _shares(norms, dims):
     """P(y = j | x) (k, m, n) of problems whose capsules have the dimensions (k, m), with the same
     sum, from squared lengths (k, m, n).
     """
-    xp, dim = namespace(norms), int(np.sum(dims[0]))
+    xp = namespace(norms)
+    dim = int(np.sum(dims[0]))
     total = xp.sum(norms, axis=1, keepdims=True)
     rest, _ = rest_and_shrink(0.5 * total, dim)
     sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype, device=array_device(norms))
@@ -164,7 +171,11 @@ class Predictor:
     @property
     def n_classes(self) -> int:
         k, m = self.dims.shape
-        return m if k == 1 else _pairs(k)[0] if self.pairs else k
+        if k == 1:
+            return m
+        if self.pairs:
+            return _pairs(k)[0]
+        return k
 
     @property
     def rows(self) -> int:
@@ -173,12 +184,15 @@ class Predictor:
         """
         size = math.prod(self.weights.shape[:3])
         if self.compiled:
-            return min(max(2**21 // size, 4096), 8192) if self.features is None else 4096
+            if self.features is None:
+                return min(max(2**21 // size, 4096), 8192)
+            return 4096
         return min(max(2**19 // size, 256), 8192)
 
     def poses(self, x: Any) -> tuple:
         "Pose vectors (k, m, d, n) and their squared lengths (k, m, n)."
-        x = x if self.features is None else self.features(x)
+        if self.features is not None:
+            x = self.features(x)
         xp = namespace(x)
         with np.errstate(over="ignore", invalid="ignore"):
             poses, norms = pose_vectors(xp.astype(self.weights, x.dtype, copy=False), x)
@@ -191,10 +205,13 @@ class Predictor:
 
     def shares(self, x: Any) -> Any:
         "P(y = j | x) of the problems, (k, m, n)."
-        norms, totals = _within_range(*self.poses(x)), self.dims.sum(axis=1)
+        norms = _within_range(*self.poses(x))
+        totals = self.dims.sum(axis=1)
         if np.all(totals == totals[0]):
             return _shares(norms, self.dims)
-        xp, device, parts = namespace(x), array_device(x), []
+        xp = namespace(x)
+        device = array_device(x)
+        parts = []
         for dim in np.unique(totals):
             which = np.flatnonzero(totals == dim)
             index = xp.asarray(which, device=device)
@@ -212,18 +229,17 @@ class Predictor:
     def _votes(self, x):
         "Votes of the pairs (n, n_classes), float64."
         found = self._looped(x, coupled=False)
-        return (
-            votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :]))
-            if found is None
-            else found
-        )
+        if found is None:
+            return votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :]))
+        return found
 
     def _looped(self, x, coupled=True):
         """Probabilities, or else votes, (n, n_classes) from compiled loops.
 
         None where arrays are needed.
         """
-        several, dims = len(self.dims) > 1, self.dims[0]
+        several = len(self.dims) > 1
+        dims = self.dims[0]
         if (
             not self.compiled
             or not is_numpy_array(x)
@@ -234,29 +250,30 @@ class Predictor:
         loops = compiled_probabilities(several)
         if loops is None:
             return None
-        x = x if self.features is None else self.features(x)
+        if self.features is not None:
+            x = self.features(x)
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_rows(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
-        return (
-            out
-            if loops(
-                *weights_for(weights, x.shape[1]),
-                read_only(x),
-                dims.astype(x.dtype),
-                table,
-                *[coupled] * several,
-                out,
-            )
-            else None
-        )
+        if loops(
+            *weights_for(weights, x.shape[1]),
+            read_only(x),
+            dims.astype(x.dtype),
+            table,
+            *[coupled] * several,
+            out,
+        ):
+            return out
+        return None
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
         xp = namespace(x)
         if len(self.dims) == 1:
             logs = self.log_probabilities(x)
-            return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
+            if logs.shape[1] == 2:
+                return logs[:, 1] - logs[:, 0]
+            return logs
         if self.pairs:
             return xp.astype(self._votes(x), x.dtype)
         logs = xp.log(self.shares(x))
@@ -264,18 +281,18 @@ class Predictor:
 
     def labels(self, x: Any) -> Any:
         "Indices (n,) of the most probable classes; of equally probable ones the first."
-        certain = (
-            self.probabilities
-            if len(self.dims) == 1
-            else self._votes
-            if self.pairs
-            else self.scores
-        )
+        if len(self.dims) == 1:
+            certain = self.probabilities
+        elif self.pairs:
+            certain = self._votes
+        else:
+            certain = self.scores
         return namespace(x).argmax(certain(x), axis=1)
 
     def probabilities(self, x: Any) -> Any:
         "Class probabilities (n, n_classes)."
-        p, xp = self._of_one_draw(x), namespace(x)
+        p = self._of_one_draw(x)
+        xp = namespace(x)
         if self.sharpness == 1:
             return p
         p = (p / xp.max(p, axis=1, keepdims=True)) ** self.sharpness
@@ -285,13 +302,14 @@ class Predictor:
         "Class probabilities (n, n_classes) of the model, of sharpness one."
         if (found := self._looped(x)) is not None:
             return found
-        xp, shares = namespace(x), self.shares(x)
+        xp = namespace(x)
+        shares = self.shares(x)
         if len(self.dims) == 1:
             return xp.matrix_transpose(shares[0, ...])
         p = xp.matrix_transpose(shares[:, 0 if self.pairs else 1, :])
-        return (
-            xp.astype(coupled(p), x.dtype) if self.pairs else p / xp.sum(p, axis=1, keepdims=True)
-        )
+        if self.pairs:
+            return xp.astype(coupled(p), x.dtype)
+        return p / xp.sum(p, axis=1, keepdims=True)
 
     def log_probabilities(self, x: Any) -> Any:
         """Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the
@@ -300,10 +318,13 @@ class Predictor:
         if len(self.dims) == 1:
             logs = self._logs(x)
         else:
-            xp, p = namespace(x), self._of_one_draw(x)
+            xp = namespace(x)
+            p = self._of_one_draw(x)
             # coupling rounds the smallest to zero
             logs = xp.log(xp.clip(p, min=float(xp.finfo(p.dtype).smallest_normal)))
-        return logs if self.sharpness == 1 else sharpened(logs, self.sharpness)
+        if self.sharpness == 1:
+            return logs
+        return sharpened(logs, self.sharpness)
 
     def transform(self, x: Any) -> Any:
         "Pose vectors E[h|x] = W x, side by side (n, k · m · d)."
@@ -315,4 +336,6 @@ class Predictor:
         xp = namespace(x)
         poses = xp.permute_dims(self.poses(x)[0], (0, 3, 1, 2))
         squashed = [squash(h) for h in xp.unstack(poses)]
-        return squashed[0] if len(squashed) == 1 else xp.stack(squashed, axis=1)
+        if len(squashed) == 1:
+            return squashed[0]
+        return xp.stack(squashed, axis=1)

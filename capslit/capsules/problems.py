@@ -107,14 +107,16 @@ def initial_weights(
     will do). Of coordinates in a span, `columns` is the number of inputs, among which the constant
     one is as large as the others' root mean square.
     """
-    shape, short = (*dims.shape, int(dims.max()), moments.gram.shape[-1]), set()
+    shape = (*dims.shape, int(dims.max()), moments.gram.shape[-1])
+    short = set()
     if init == "random":
         overall, unit = _comparable(moments, range(len(moments.gram)), affine, columns)
         weights = random_weights(shape, overall, init_scale, rng) * (
             np.arange(shape[2])[:, None] < dims[..., None, None]
         )
         return weights * unit, short
-    weights, complete = np.zeros(shape), {}
+    weights = np.zeros(shape)
+    complete = {}
     for q, j in np.ndindex(dims.shape):
         present = (targets[q] >= 0) & (moments.weight > 0)
         classes = np.flatnonzero(targets[q] == j)
@@ -195,11 +197,9 @@ def _thin_root(own: np.ndarray, penalty: np.ndarray, affine: bool) -> np.ndarray
 
 def widened(roots: Any, width: int) -> np.ndarray:
     "Roots (g, p, s) with columns of zeros, up to `width`; the same where they have as many."
-    return (
-        roots
-        if roots.shape[2] == width
-        else np.pad(roots, [(0, 0), (0, 0), (0, width - roots.shape[2])])
-    )
+    if roots.shape[2] == width:
+        return roots
+    return np.pad(roots, [(0, 0), (0, 0), (0, width - roots.shape[2])])
 
 # %% ../../nbs/capsules/problems.ipynb #cell-014-1
 def least_squares(
@@ -224,21 +224,30 @@ def least_squares(
         What else is added to the diagonals.
     """
     paired = bool(np.any(targets < 0))
-    k, p = len(targets) if paired else 1, gram.shape[-1]
+    k = len(targets) if paired else 1
+    p = gram.shape[-1]
     alpha = np.asarray(alpha, np.float64)
-    penalty = (
-        alpha[:k].copy()
-        if alpha.ndim == 2
-        else np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
-    )
+    if alpha.ndim == 2:
+        penalty = alpha[:k].copy()
+    else:
+        penalty = np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
     penalty[:, p - affine :] = 0
-    roots, ranks, gram = np.zeros((k, p, 0)), [], check_values("gram", gram)
+    roots = np.zeros((k, p, 0))
+    ranks = []
+    gram = check_values("gram", gram)
     for q, sees in enumerate(targets[:k] >= 0):  # one after another, for they are large
         own = (gram[sees] if paired else gram).sum(0)
-        thin = _thin_root(own, penalty[q], affine) if paired and inertia == 0 else None
+        if paired and inertia == 0:
+            thin = _thin_root(own, penalty[q], affine)
+        else:
+            thin = None
         if thin is None:
             own.flat[:: p + 1] += penalty[q] + inertia
-        root, rank = root_of_inverse(own) if thin is None else (thin, thin.shape[1])
+        if thin is None:
+            root, rank = root_of_inverse(own)
+        else:
+            root = thin
+            rank = thin.shape[1]
         if root.shape[1] > roots.shape[2]:
             roots = widened(roots, root.shape[1])
         roots[q, :, : root.shape[1]] = root

@@ -112,7 +112,8 @@ class _ReconstructingCapsuleRegression(CapsuleRegression):
 
     def objective(self, parameters: Any, statistics: Any) -> Any:
         "The log-likelihood, less the penalty and α‖W‖²/2, per problem (k,)."
-        plain, penalty = super().objective(parameters, statistics), self.penalty
+        plain = super().objective(parameters, statistics)
+        penalty = self.penalty
         return plain - asarray_like(penalty.value(to_numpy(parameters.weights)), plain)
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-17-1

@@ -58,7 +58,8 @@ class Examples(NamedTuple):
 
 def fold_numbers(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
     "The fold (n,) of each example; every class is shared out evenly."
-    fold, start = np.empty(len(y), int), 0
+    fold = np.empty(len(y), int)
+    start = 0
     for c in np.unique(y):
         rows = rng.permutation(np.flatnonzero(y == c))
         fold[rows] = (start + np.arange(len(rows))) % n_folds
@@ -170,7 +171,8 @@ def _fold_stack(
     """The model, the initial parameters (those of `start`, if it is given) and the batch of all
     folds × `alphas` × problems, in this order. `columns` as in `initial_weights`.
     """
-    moments, k = _training_moments(examples, design.n_classes, design.affine), len(design.targets)
+    moments = _training_moments(examples, design.n_classes, design.affine)
+    k = len(design.targets)
     if start is None:
         draw = partial(
             initial_weights,
@@ -188,11 +190,11 @@ def _fold_stack(
         least_squares(design.targets, moments[i // len(alphas)].gram, own, design.affine)
         for i, own in enumerate(precision)
     ]
-    roots, ranks, copies = (
-        np.concatenate([widened(s.root, max(s.root.shape[2] for s in solvers)) for s in solvers]),
-        sum((tuple(s.rank) for s in solvers), ()),
-        len(solvers),
+    roots = np.concatenate(
+        [widened(s.root, max(s.root.shape[2] for s in solvers)) for s in solvers]
     )
+    ranks = sum((tuple(s.rank) for s in solvers), ())
+    copies = len(solvers)
     own = len(roots) // copies  # matrices of a copy: one for each problem, or one for all
     solver = LeastSquares(
         roots, tuple(c * own + q % own for c in range(copies) for q in range(k)), ranks
@@ -242,14 +244,14 @@ def _by_problem(
     """What each problem says of the unseen examples that concern it, for several sets of weights
     (folds, sets, k, m, d, p).
     """
-    n_sets, found = weights.shape[1], []
+    n_sets = weights.shape[1]
+    found = []
     for f, own in enumerate(weights):
         x, y, w, _ = (a[examples.fold == f] for a in examples)
-        shares = (
-            Predictor(np.concatenate(own), np.tile(design.dims, (n_sets, 1))).shares(x)
-            if n_sets
-            else np.empty((0, 0, 0))
-        )
+        if n_sets:
+            shares = Predictor(np.concatenate(own), np.tile(design.dims, (n_sets, 1))).shares(x)
+        else:
+            shares = np.empty((0, 0, 0))
         logs = np.log(np.maximum(shares, np.finfo(np.float64).tiny)).reshape(
             n_sets, len(design.targets), -1, len(x)
         )
@@ -331,14 +333,17 @@ def _kept(design, x):
 
 def centred(design: Design, x: Any, weight: Any = None) -> Any:
     "Inputs (n, p) of weight (n,), less their mean."
-    return x if _kept(design, x) else x - np.average(x, axis=0, weights=weight)
+    if _kept(design, x):
+        return x
+    return x - np.average(x, axis=0, weights=weight)
 
 
 def uncentred(design: Design, weights: np.ndarray, x: Any, weight: Any = None) -> np.ndarray:
     "Weights (…, p + 1) for inputs (n, p) of weight (n,) as they are, from those for centred ones."
     if _kept(design, x):
         return weights
-    own, constant = weights[..., :-1], weights[..., -1]
+    own = weights[..., :-1]
+    constant = weights[..., -1]
     mean = np.average(x, axis=0, weights=weight)
     return np.concatenate([own, (constant - own @ mean)[..., None]], axis=-1)
 
@@ -373,17 +378,21 @@ def _heavy_tails(x: np.ndarray, unit: Any = 1.0, weight: Any = None) -> np.ndarr
     more than ten times as far. None unless the farthest value of some column is also farther
     than ten widths of the median column, each measured in its `unit` (p,).
     """
-    weight = np.ones(len(x)) if weight is None else weight
+    if weight is None:
+        weight = np.ones(len(x))
     order = np.argsort(x, axis=0)
-    values, mass = np.take_along_axis(x, order, axis=0), np.cumsum(weight[order], axis=0)
+    values = np.take_along_axis(x, order, axis=0)
+    mass = np.cumsum(weight[order], axis=0)
     half = mass[-1] / 2
     # of an even number, the median is between two values
     centre = (_at_weight(values, mass, half, False) + _at_weight(values, mass, half, True)) / 2
     order = np.argsort(np.abs(x - centre), axis=0)
     away = np.take_along_axis(np.abs(x - centre), order, axis=0)
-    mass, on_centre = np.cumsum(weight[order], axis=0), weight @ (x == centre)
+    mass = np.cumsum(weight[order], axis=0)
+    on_centre = weight @ (x == centre)
     width = _at_weight(away, mass, (on_centre + mass[-1]) / 2, True)
-    heavy, relative = away[-1] > FAR * width, width / unit
+    heavy = away[-1] > FAR * width
+    relative = width / unit
     if not np.any(heavy & (away[-1] / unit > FAR * np.median(relative[width > 0]))):
         return None
     return np.stack([centre, np.where(heavy, width, 0.0)])
@@ -403,7 +412,8 @@ def scalings_tried(x: np.ndarray, weight: Any = None) -> list[Scaling]:
     their standard deviations, in units of the root of the mean variance; and if some have heavy
     tails, the same after these are compressed.
     """
-    unit, spread = np.sqrt(mean_variance(x, weight)), spreads(x, weight)
+    unit = np.sqrt(mean_variance(x, weight))
+    spread = spreads(x, weight)
     if not np.any(spread) or not np.all(np.isfinite(spread)):
         return [Scaling()]
     uneven = np.max(spread) > UNEVEN * np.quantile(spread[spread > 0], 0.5, method="lower")
@@ -444,13 +454,15 @@ def feature_maps(
         return [_alone(x, scaling, weight, shifted) for scaling in scalings]
     variance = mean_variance(x, weight)
     length = np.sqrt(x.shape[1] * variance)
-    gammas = (
-        [g / length**2 for g in GAMMAS] if isinstance(gamma, str) else candidates("gamma", gamma)
-    )
+    if isinstance(gamma, str):
+        gammas = [g / length**2 for g in GAMMAS]
+    else:
+        gammas = candidates("gamma", gamma)
     auto = isinstance(kernel, str) and kernel == "auto"
     if not np.isfinite(variance):
         return [None]
-    kind, maps = "rbf" if auto else kernel, []
+    kind = "rbf" if auto else kernel
+    maps = []
     for scaling in scalings:
         maps += [_alone(x, scaling, weight, shifted)] * auto + [
             kernel_features(x, kind, g, n_components, length, rng, scaling)
@@ -462,7 +474,9 @@ def feature_maps(
 def _alone(x, scaling, weight, shifted):
     "The map to the inputs alone: None if nothing is done to them."
     changed = shifted or scaling.spread is not None
-    return scaling_map(x, scaling, weight) if changed else None
+    if changed:
+        return scaling_map(x, scaling, weight)
+    return None
 
 # %% ../../nbs/capsules/selection.ipynb #cell-019
 MANY, FEW, EFFORT = (
@@ -476,7 +490,8 @@ def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
     """The design itself, or, if it has many pairs of classes, that of a ring in which each class
     meets two others; of a part of it for many inputs p.
     """
-    m, most = design.n_classes, int(np.clip(EFFORT / p**3, FEW, MANY))
+    m = design.n_classes
+    most = int(np.clip(EFFORT / p**3, FEW, MANY))
     if not design.pairs or len(design.targets) <= most:
         return design
     order = rng.permutation(m)
@@ -531,20 +546,19 @@ class Trial:
         """Before the first iteration; where the trial `plain` of the same inputs alone has arrived,
         if it is given.
         """
-        x, p, start = (
-            centred(design, examples.x, examples.weight)
-            if features is None
-            else features(examples.x),
-            examples.x.shape[1],
-            None,
-        )
+        if features is None:
+            x = centred(design, examples.x, examples.weight)
+        else:
+            x = features(examples.x)
+        p = examples.x.shape[1]
+        start = None
         if plain is not None:
             start = np.insert(plain.outside(plain.now), [p] * (x.shape[1] - p), 0.0, axis=-1)
-        columns, (span, x) = x.shape[1], row_span(x)
-        start, seen = (
-            start if start is None or span is None else span.inside(start),
-            examples._replace(x=halved(x)),
-        )
+        columns = x.shape[1]
+        (span, x) = row_span(x)
+        if not (start is None or span is None):
+            start = span.inside(start)
+        seen = examples._replace(x=halved(x))
         model, (weights,), batch = _fold_stack(design, seen, alphas, rng, start, columns)
         return cls(
             design, features, seen, alphas, model, model.prepare(batch), weights, weights, span
@@ -552,7 +566,9 @@ class Trial:
 
     def outside(self, weights: np.ndarray) -> np.ndarray:
         "Weights (…, p) of the features, from those of the stack."
-        return weights if self.span is None else self.span.outside(weights)
+        if self.span is None:
+            return weights
+        return self.span.outside(weights)
 
     @property
     def weights(self) -> np.ndarray:
@@ -561,7 +577,9 @@ class Trial:
 
     def advanced(self, n: int) -> "Trial":
         "After n more iterations of EM with momentum; nothing is judged on the way."
-        model, now, before = self.model, self.now, self.before
+        model = self.model
+        now = self.now
+        before = self.before
         rows = em.block_rows(model, CapsuleParameters(now))
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(n):
@@ -632,7 +650,8 @@ def _compared(
     (and of the next, if it then is no longer the best); its `Trial`, and the number of its best
     alpha.
     """
-    plain, trials = None, []
+    plain = None
+    trials = []
     for features in maps:
         alone = getattr(features, "kernel", None) is None
         trials.append(
@@ -640,8 +659,10 @@ def _compared(
                 steps[0]
             )
         )
-        plain = trials[-1] if alone else plain
-    rows, further = [judged(trial) for trial in trials], set()
+        if alone:
+            plain = trials[-1]
+    rows = [judged(trial) for trial in trials]
+    further = set()
     while True:
         best = min(range(len(trials)), key=lambda i: rows[i][_least_loss(rows[i])]["log_loss"])
         if best in further:
@@ -661,12 +682,18 @@ def select(
     """The candidate with the smallest log loss in the folds, and the sharpness that its
     probabilities need; the designs differ in their capsule dimensions.
     """
-    seed, n_folds = int(rng.integers(2**31)), examples.fold.max() + 1
+    seed = int(rng.integers(2**31))
+    n_folds = examples.fold.max() + 1
     # what is drawn for initial weights must not depend on how many examples were drawn from before
     rng = rng.spawn(1)[0]
     left = np.minimum(np.cumsum(STEPS), designs[0].max_iter)
-    steps, judges = np.diff(left, prepend=0), min(n_folds, -(-ENOUGH * n_folds // len(examples.y)))
-    tried, design, features, a, settled = [], designs[0], maps[0], 0, None
+    steps = np.diff(left, prepend=0)
+    judges = min(n_folds, -(-ENOUGH * n_folds // len(examples.y)))
+    tried = []
+    design = designs[0]
+    features = maps[0]
+    a = 0
+    settled = None
     with single_threaded_blas():
         if len(designs) * len(maps) * len(alphas) > 1:
             few = [
@@ -681,15 +708,23 @@ def select(
             best = min(
                 range(len(found)), key=lambda i: found[i][0][_least_loss(found[i][0])]["log_loss"]
             )
-            tried, (_, trial, a) = sum((rows for rows, _, _ in found), []), found[best]
-            design, features = designs[best], trial.features
-            settled = trial.only(a, judges).advanced(steps[2]) if few[best] is design else None
+            tried = sum((rows for rows, _, _ in found), [])
+            (_, trial, a) = found[best]
+            design = designs[best]
+            features = trial.features
+            if few[best] is design:
+                settled = trial.only(a, judges).advanced(steps[2])
+            else:
+                settled = None
         if settled is None:
             some = examples._replace(fold=np.where(examples.fold < judges, examples.fold, -1))
             settled = Trial.begin(design, features, some, [alphas[a]], rng).advanced(left[-1])
         weights = settled.weights[:, 0]
         finite = bool(np.all(np.isfinite(weights)))
-        sharpness = together(design, settled.examples, weights).judged()[0] if finite else 1.0
+        if finite:
+            sharpness = together(design, settled.examples, weights).judged()[0]
+        else:
+            sharpness = 1.0
     columns = {name: [row[name] for row in tried] for name in (tried or [{}])[0]}
     begun = settled.outside(weights[0]) if finite else None
     if begun is not None and features is None:

@@ -96,7 +96,9 @@ def as_kernel(kernel: Any) -> Any:
         return _Inputs()
     if isinstance(kernel, str):
         return {"auto": Search, "rbf": RBF, "poly": Polynomial}[kernel]()
-    return kernel if isinstance(kernel, Kernel | Custom) else Custom(kernel)
+    if isinstance(kernel, Kernel | Custom):
+        return kernel
+    return Custom(kernel)
 
 # %% ../../nbs/capsules/settings.ipynb #cell-006
 class Lasso(BaseEstimator):

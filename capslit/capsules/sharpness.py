@@ -42,11 +42,17 @@ def learn_sharpness(
     # pairs may rule a class out altogether
     log_p = np.maximum(log_p, -700.0).astype(np.float64)
     log_p -= log_p.max(axis=1, keepdims=True)
-    weight = np.ones(n) if weight is None else np.asarray(weight, np.float64)
+    if weight is None:
+        weight = np.ones(n)
+    else:
+        weight = np.asarray(weight, np.float64)
     # Platt's: one more example of each class
     doubt = m / (weight.sum() + m)
     told = (1 - doubt) * (weight @ log_p[np.arange(n), y]) + doubt * (weight @ log_p.mean(axis=1))
-    low, high, s, step = 1 / SHARPEST, SHARPEST, 1.5, np.inf
+    low = 1 / SHARPEST
+    high = SHARPEST
+    s = 1.5
+    step = np.inf
     while abs(step) > 1e-4 and high / low > 1.001:
         loss, slope, bend = _loss_of_power(log_p, weight, told, s)
         low, high = (low, s) if slope > 0 else (s, high)
@@ -81,7 +87,9 @@ def as_counts(weight: np.ndarray) -> np.ndarray:
     counts = weight / np.min(weight)
     whole = np.rint(counts)
     exact = np.allclose(counts, whole, rtol=1e-6, atol=0) and np.max(whole) <= MOST
-    return whole if exact else weight
+    if exact:
+        return whole
+    return weight
 
 
 def per_example(weight: np.ndarray) -> np.ndarray:
@@ -89,4 +97,6 @@ def per_example(weight: np.ndarray) -> np.ndarray:
     by their mean.
     """
     counted = np.all(weight == np.rint(weight))
-    return weight if counted or not np.any(weight > 0) else weight / np.mean(weight)
+    if counted or not np.any(weight > 0):
+        return weight
+    return weight / np.mean(weight)

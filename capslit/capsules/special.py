@@ -20,7 +20,8 @@ from ..validation import as_floating, check_values
 # %% ../../nbs/capsules/special.ipynb #cell-039
 def _arguments(name, order, beta, lowest):
     "Checked arguments: the order as a float or an array like β, and β as a floating array."
-    order, beta = as_floating(name, order), as_floating("beta", beta)
+    order = as_floating(name, order)
+    beta = as_floating("beta", beta)
     check_values(name, order, lower=lowest, strict=True)
     xp = namespace(beta)
     if 0 not in beta.shape and not bool(xp.min(beta) >= 0):
@@ -28,13 +29,17 @@ def _arguments(name, order, beta, lowest):
     if order.ndim == 0:
         return float(order), beta
     try:
-        xp = namespace(order, beta) if beta.ndim else namespace(order)
+        if beta.ndim:
+            xp = namespace(order, beta)
+        else:
+            xp = namespace(order)
     except TypeError as error:
         message = (
             f"{name} and beta must belong to the same array library; convert one of them first"
         )
         raise TypeError(message) from error
-    beta = beta if namespace(beta) is xp else xp.asarray(beta, device=device(order))
+    if namespace(beta) is not xp:
+        beta = xp.asarray(beta, device=device(order))
     try:
         return xp.broadcast_arrays(xp.astype(order, beta.dtype), beta)
     except (ValueError, RuntimeError) as error:
@@ -96,7 +101,8 @@ def _ratio_table(s: float, dtype: np.dtype) -> np.ndarray:
     """r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power
     first; not to be written to.
     """
-    a, cells = s + 1, 2048 if dtype == np.float64 else 512
+    a = s + 1
+    cells = 2048 if dtype == np.float64 else 512
     chebyshev = _chebyshev_coefficients(a, cells)
     needed = np.abs(chebyshev).max(axis=1) > max(a, 8) * np.finfo(dtype).eps / 2
     degree = int(np.max(np.flatnonzero(needed), initial=0))
@@ -126,7 +132,10 @@ def _cells(table, c):
 # %% ../../nbs/capsules/special.ipynb #cell-072
 def _tabulated_ratio(s, c):
     "r at the flat array c from the table of s; NaN stays NaN."
-    name = c.dtype if isinstance(c, np.ndarray) else str(c.dtype).rpartition(".")[2]
+    if isinstance(c, np.ndarray):
+        name = c.dtype
+    else:
+        name = str(c.dtype).rpartition(".")[2]
     table = _ratio_table(s, np.dtype(name))
     rows, x = _cells(table, c)
     r = next(rows) + 0 * x if len(table) == 1 else next(rows)
@@ -221,16 +230,17 @@ TILE = 512  # numbers
 def integrals(beta, s, rows, out):
     "I_s(β) of a flat array β for one order s ≥ ½ into `out`; `rows` as of `ratio_rows`."
     number = rows.dtype.type
-    a, cells, zero, one, most = (
-        number(s + 1),
-        number(len(rows) - 1),
-        number(0),
-        number(1),
-        number(np.finfo(rows.dtype).max / 4),
-    )
-    c, x, cell = np.empty(TILE, rows.dtype), np.empty(TILE, rows.dtype), np.empty(TILE, np.int32)
+    a = number(s + 1)
+    cells = number(len(rows) - 1)
+    zero = number(0)
+    one = number(1)
+    most = number(np.finfo(rows.dtype).max / 4)
+    c = np.empty(TILE, rows.dtype)
+    x = np.empty(TILE, rows.dtype)
+    cell = np.empty(TILE, np.int32)
     for start in range(0, len(beta), TILE):
-        b, found = beta[start : start + TILE], out[start : start + TILE]
+        b = beta[start : start + TILE]
+        found = out[start : start + TILE]
         for t in range(len(b)):  # where
             c[t] = a / (a + b[t])
             place = c[t] * cells
@@ -268,7 +278,10 @@ def _integrals(s, beta):
         and isinstance(beta, np.ndarray)
         and beta.dtype in (np.float32, np.float64)
     )
-    kernel = _compiled_integrals(beta.size) if tabulated else None
+    if tabulated:
+        kernel = _compiled_integrals(beta.size)
+    else:
+        kernel = None
     if kernel is None:
         return _blockwise(_integral, s, beta)
     flat = read_only(beta).reshape(-1)
@@ -333,7 +346,8 @@ def _derivative(s, beta):
     xp = namespace(beta)
     total = s + 1 + beta
     c = (s + 1) / total
-    t2, t = _continued_fraction(s + 1, c), (1 - c) * _direct_ratio(s + 1, c)
+    t2 = _continued_fraction(s + 1, c)
+    t = (1 - c) * _direct_ratio(s + 1, c)
     rest = (s + 2 - t2) / (total + 1 - t2)
     slope = _near_pole(s, beta, rest / (total - t), lambda: rest * _series(s, beta))
     return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)

@@ -83,7 +83,9 @@ class Column(NamedTuple):
         values = _READERS[self.kind](self.name, entries, self.form)
         missing = np.isnan(values[:, :1])
         encoded = (np.where(missing, self.fill, values) - self.mean) / self.scale
-        return np.hstack([encoded, missing]) if self.gaps else encoded
+        if self.gaps:
+            return np.hstack([encoded, missing])
+        return encoded
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-009
 _LARGEST = 1e150  # its square has room for a sum over examples
@@ -209,7 +211,8 @@ def _text_kinds(frame):
 def _column_kinds(frame):
     "{column: (kind, form)} of all columns of a frame that hold anything."
     to_numeric = import_pandas().to_numeric
-    kinds, texts = {}, []
+    kinds = {}
+    texts = []
     for name in frame:
         entry_type = _entry_type(name, frame[name])
         present = frame[name].dropna()
@@ -286,7 +289,9 @@ def _learned_form(name, entries, kind, form):
             return None
         if said:
             warnings.warn(f"column {name!r} is read as words{said}")
-        return _text_form(words) if kind == "text" else tuple(sorted(set(words)))
+        if kind == "text":
+            return _text_form(words)
+        return tuple(sorted(set(words)))
     return ()
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-017
@@ -296,7 +301,8 @@ def _median(values, weight):
     if not present.any():
         return 0.0
     order = np.argsort(values[present], kind="stable")
-    values, total = values[present][order], np.cumsum(weight[present][order])
+    values = values[present][order]
+    total = np.cumsum(weight[present][order])
     middle = [np.searchsorted(total, total[-1] / 2, side=side) for side in ("left", "right")]
     return float(np.mean(values[np.minimum(middle, len(values) - 1)]))
 
@@ -368,7 +374,10 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         else:
             self.n_features_in_ = frame.shape[1]
             self.feature_names_in_ = np.array(frame.columns, dtype=object)
-        weight = np.ones(len(frame)) if sample_weight is None else np.asarray(sample_weight, float)
+        if sample_weight is None:
+            weight = np.ones(len(frame))
+        else:
+            weight = np.asarray(sample_weight, float)
         if weight.shape != (len(frame),) or len(np.ravel(y)) != len(frame):
             raise ValueError("X, y and sample_weight must have one entry for each row")
         used = weight > 0
@@ -381,7 +390,10 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         self.columns_ = tuple(column for column in columns if column is not None)
         if not self.columns_:
             raise ValueError("X has no column that can be used; the warnings say why")
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if sample_weight is None:
+            weights = {}
+        else:
+            weights = {"sample_weight": sample_weight}
         classifier = CapsuleClassifier(random_state=self.random_state)
         if self.classifier is not None:
             classifier = clone(self.classifier)
@@ -432,7 +444,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-021
 def _numbered(X, names=None):
     "A data frame of an array, with names x0, x1, … if it has none."
-    names = [f"x{k}" for k in range(X.shape[1])] if names is None else names
+    if names is None:
+        names = [f"x{k}" for k in range(X.shape[1])]
     return import_pandas().DataFrame(X, columns=names)
 
 
@@ -515,7 +528,8 @@ def compare(model: TableClassifier, X: Any, y: Any) -> dict[str, _CrossValidated
 def reason_for_failure(model: TableClassifier, y: Any) -> str:
     "Why a fitted model may be worse than the most frequent class, and what to do."
     widths = {column.name: len(column.fill) + column.gaps for column in model.columns_}
-    total, widest = sum(widths.values()), max(widths, key=widths.get)
+    total = sum(widths.values())
+    widest = max(widths, key=widths.get)
     classes, counts = np.unique(y, return_counts=True)
     if total > len(y) / 5:
         return (

@@ -60,7 +60,9 @@ def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
 
     Source: Goessling and Amit, section 4.2 (goessling:geometric).
     """
-    N, first, K = statistics.together, statistics.first, len(statistics.together)
+    N = statistics.together
+    first = statistics.first
+    K = len(statistics.together)
     n = np.where(np.diag(N) > 0, np.diag(N), 1.0)
     mean = np.einsum("jjc->jc", first) / n[:, None]
     spread = (
@@ -79,11 +81,9 @@ def _add_statistics(old: ExpertStatistics, new: ExpertStatistics) -> ExpertStati
     """
 
     def padded(a, like):
-        return (
-            np.pad(a, [(0, more - less) for less, more in zip(a.shape, like.shape)])
-            if a.ndim
-            else a
-        )
+        if a.ndim:
+            return np.pad(a, [(0, more - less) for less, more in zip(a.shape, like.shape)])
+        return a
 
     return ExpertStatistics(
         *(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new))))
@@ -138,7 +138,8 @@ def _proposals(model, best, X, tries=3):
         yield online
     if K:
         found = model.explain(best.templates[0], X)
-        wrong, bare = -misfit(X, found.composed, model.rule), found.log_likelihood
+        wrong = -misfit(X, found.composed, model.rule)
+        bare = found.log_likelihood
         worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
         for i in dict.fromkeys(np.concatenate(worst).tolist()):
             yield append_expert(
@@ -154,7 +155,9 @@ def _one_by_one(model, X, n_experts, prunes, settings):
     def length_of(experts):
         return description_length(model, experts, _counted(model, experts, (X, None)))[0]
 
-    best, length, few = no_experts(X.shape[1]), np.inf, settings | {"max_iter": 5}
+    best = no_experts(X.shape[1])
+    length = np.inf
+    few = settings | {"max_iter": 5}
     while n_experts is None or best.templates.shape[1] < n_experts:
         found = [
             _until_convergence(model, start, (X, None), prunes, few)
@@ -164,7 +167,8 @@ def _one_by_one(model, X, n_experts, prunes, settings):
         needed = length_of(more)
         if n_experts is None and not needed < length - 1e-9 * abs(needed):
             break
-        best, length = more, needed
+        best = more
+        length = needed
     return best
 
 # %% ../../nbs/composition/estimator.ipynb #cell-051-1
@@ -175,7 +179,8 @@ _WithSets = namedtuple(
 
 def _described(block, model, templates):
     "ExpertStatistics and sets of a batch of images; sets of experts are rows of bytes."
-    X, found = block[0], model.explain(templates, block[0])
+    X = block[0]
+    found = model.explain(templates, block[0])
     sets = Counter(map(bytes, active_experts(found.experts, len(templates))))
     return _WithSets(*model.count(templates, X, np.ones(len(X)), found), sets)
 
@@ -244,14 +249,14 @@ class _FittedExperts(_FittedSets):
             on = np.flatnonzero(X[:, k] > 0.5)
             if not on.size:
                 continue
-            p = (
-                mu[None]
-                if self.transforms is None
-                else warp(
+            if self.transforms is None:
+                p = mu[None]
+            else:
+                p = warp(
                     mu[None], X[on, K + 3 * k : K + 3 * k + 3], self.transforms.image_shape, model.q
                 )
-            )
-            U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
+            U[on] = np.maximum(U[on], p)
+            L[on] = np.minimum(L[on], p)
         return compose_extremes(U, L, model.q)
 
     @by_blocks
@@ -280,7 +285,10 @@ class _FittedExperts(_FittedSets):
         """
         check_is_fitted(self)
         K = len(self.templates_)
-        index = np.arange(K) if experts is None else np.atleast_1d(np.asarray(experts))
+        if experts is None:
+            index = np.arange(K)
+        else:
+            index = np.atleast_1d(np.asarray(experts))
         index = check_indices("experts", check_shape("experts", index, (None,)), K)
         rows = (3 * index[:, None] + np.arange(3)).ravel()
         return self.pose_mean_.ravel()[rows], self.pose_covariance_[np.ix_(rows, rows)]
@@ -583,7 +591,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
 
     def _model(self):
         "The model on the engine."
-        T, maximum = self.transforms, self.rule == "maximum"
+        T = self.transforms
+        maximum = self.rule == "maximum"
         if T is not None and math.prod(T.image_shape) != self.n_features_in_:
             raise ValueError(
                 f"transforms is for images of shape {T.image_shape}, but X has"
@@ -595,14 +604,19 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 f"transforms must have the angle 0 among its rotations, not only {T.rotations}"
             )
         q = float(self.background if maximum else self.q)
-        truncated = maximum if isinstance(self.truncated, str) else bool(self.truncated)
+        if isinstance(self.truncated, str):
+            truncated = maximum
+        else:
+            truncated = bool(self.truncated)
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         return Compositions(
             self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=cost
         )
 
     def _prunes(self):
-        return self.n_experts is None if isinstance(self.prune, str) else bool(self.prune)
+        if isinstance(self.prune, str):
+            return self.n_experts is None
+        return bool(self.prune)
 
     def _init(self):
         'The kind of start; "given" for templates.'
@@ -614,7 +628,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 " no transforms"
             )
         still = "search" if self.transforms is None else "sequential"
-        return still if self.init == "auto" else self.init
+        if self.init == "auto":
+            return still
+        return self.init
 
     def _number(self):
         return check_number(
@@ -627,11 +643,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
 
     def _start(self, model, X):
         "Experts from which EM starts, a stack of starts."
-        how, rng, weight = (
-            self._init(),
-            check_random_state(self.random_state),
-            2 * model.pseudocount,
-        )
+        how = self._init()
+        rng = check_random_state(self.random_state)
+        weight = 2 * model.pseudocount
         if how == "sequential":
             return _one_by_one(model, X, self.n_experts, self._prunes(), self._settings())
         if how == "online":
@@ -656,21 +670,19 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         """Set the public attributes; `add`: to the statistics and the active sets of
         earlier images, if there are any.
         """
-        self.templates_, self.counts_ = parameters.templates[0], parameters.counts[0]
-        K, describe = (
-            len(self.templates_),
-            partial(_described, model=model, templates=self.templates_),
-        )
+        self.templates_ = parameters.templates[0]
+        self.counts_ = parameters.counts[0]
+        K = len(self.templates_)
+        describe = partial(_described, model=model, templates=self.templates_)
         *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
-        statistics, times = ExpertStatistics(*statistics), np.array(list(sets.values()), float)
+        statistics = ExpertStatistics(*statistics)
+        times = np.array(list(sets.values()), float)
         sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
         if add and hasattr(self, "statistics_"):
             statistics = _add_statistics(self.statistics_, statistics)
             before = np.pad(self.active_sets_, [(0, 0), (0, K - self.active_sets_.shape[1])])
-            sets, times = (
-                np.concatenate([before, sets]),
-                np.concatenate([self.active_set_counts_, times]),
-            )
+            sets = np.concatenate([before, sets])
+            times = np.concatenate([self.active_set_counts_, times])
         self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
         self.active_set_counts_ = np.bincount(which.ravel(), times)
         self.statistics_ = statistics

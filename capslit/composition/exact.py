@@ -25,7 +25,8 @@ def extremes_of(templates: np.ndarray, sets: np.ndarray, q: float) -> tuple[np.n
     "U and L (M, D) of sets (M, K) of templates (K, D)."
     U, L = np.full((2, len(sets), templates.shape[1]), float(q))
     for mu, on in zip(templates, sets.T):
-        U[on], L[on] = np.maximum(U[on], mu), np.minimum(L[on], mu)
+        U[on] = np.maximum(U[on], mu)
+        L[on] = np.minimum(L[on], mu)
     return U, L
 
 
@@ -87,11 +88,13 @@ class _Others(NamedTuple):
         """Gain of the opinions v (D,) in log-likelihood and log-prior, less their
         description length; 0 for abstention.
         """
-        q, off = charge.q, self.times - self.ink
+        q = charge.q
+        off = self.times - self.ink
         log_on, log_off = _logs(np.maximum(self.upper, v), np.minimum(self.lower, v), q)
         before_on, before_off = _logs(self.upper, self.lower, q)
         own = (v > self.upper) | (v < self.lower)
-        S, N = np.sum(self.ink * own, axis=0), np.sum(self.times * own, axis=0)
+        S = np.sum(self.ink * own, axis=0)
+        N = np.sum(self.times * own, axis=0)
         told = np.sum(self.ink * (log_on - before_on) + off * (log_off - before_off), axis=0)
         return np.where(v == q, 0.0, told + charge.prior(v) - charge.price(S, N))
 
@@ -100,13 +103,15 @@ def _best_above(others, charge):
     """For each pixel the opinion v ≥ q that explains best the images in which
     nobody contradicts (D,).
     """
-    q, order = charge.q, np.argsort(others.upper, axis=0)
+    q = charge.q
+    order = np.argsort(others.upper, axis=0)
     u, free, ink = (
         np.take_along_axis(a, order, axis=0)
         for a in (others.upper, (others.lower >= q) * others.times, others.ink)
     )
     ink = np.where(free > 0, ink, 0)
-    S, N = np.cumsum(ink, axis=0), np.cumsum(free, axis=0)
+    S = np.cumsum(ink, axis=0)
+    N = np.cumsum(free, axis=0)
     log_on, log_off = _logs(u, np.full_like(u, q), q)
     before = np.cumsum(ink * log_on + (free - ink) * log_off, axis=0)
     v = np.clip(charge.best(S, N), u, np.append(u[1:], np.ones((1, u.shape[1])), axis=0))
@@ -126,10 +131,12 @@ def _best_opinions(
     rivals = [now, _best_above(others, charge)]
     if not one_sided:
         rivals.append(1 - _best_above(others.mirrored(), charge.mirrored()))
-    best, most = np.full_like(now, charge.q), np.zeros_like(now)
+    best = np.full_like(now, charge.q)
+    most = np.zeros_like(now)
     for v in rivals:
         gain = others.gain(v, charge)
-        best, most = np.where(gain > most + 1e-9, v, best), np.maximum(gain, most)
+        best = np.where(gain > most + 1e-9, v, best)
+        most = np.maximum(gain, most)
     return best
 
 # %% ../../nbs/composition/exact.ipynb #still-6
@@ -151,9 +158,10 @@ def exact_templates(
     for k, on in enumerate(sets.T):
         rest = sets[on] & (np.arange(len(templates)) != k)
         others = _Others(*extremes_of(templates, rest, charge.q), ink[on], times[on, None])
-        templates[k] = (
-            _best_opinions(others, templates[k], charge, one_sided) if np.any(on) else charge.q
-        )
+        if np.any(on):
+            templates[k] = _best_opinions(others, templates[k], charge, one_sided)
+        else:
+            templates[k] = charge.q
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-2
@@ -233,15 +241,14 @@ class _StillExperts:
 
     def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
         "What both steps raise."
-        charge, q, total = (
-            self.charge,
-            self.model.q,
-            np.sum(score) - len(self.X) * math.log(len(templates) + 1),
-        )
+        charge = self.charge
+        q = self.model.q
+        total = np.sum(score) - len(self.X) * math.log(len(templates) + 1)
         for k, (mu, on) in enumerate(zip(templates, active.T)):
             U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
             own = (mu > U) | (mu < L)
-            S, N = np.sum(self.X[on] * own, axis=0), np.sum(own, axis=0)
+            S = np.sum(self.X[on] * own, axis=0)
+            N = np.sum(own, axis=0)
             total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
         return float(total)
 
@@ -252,7 +259,8 @@ class _StillExperts:
             active = self.explain(templates)[0]
             if before is not None and np.array_equal(active, before):
                 break
-            templates, before = self.learn(templates, active), active
+            templates = self.learn(templates, active)
+            before = active
         active, score = self.explain(templates)
         return _Found(templates, active, self.objective(templates, active, score))
 
@@ -275,7 +283,9 @@ def _newcomer(
     """
     r = 0.5 if one_sided else charge.q
     free = ((upper <= charge.q) & (lower >= charge.q)).astype(np.float64)
-    ink, paper, eps = X * free, (1 - X) * free, charge.pseudocount
+    ink = X * free
+    paper = (1 - X) * free
+    eps = charge.pseudocount
     first, second = X[rng.randint(len(X), size=(2, tries))]
     templates = np.where(
         (first == second) & (one_sided <= first), (2 * first + eps) / (2 + 2 * eps), r
@@ -283,9 +293,11 @@ def _newcomer(
     for _ in range(steps):
         gain = ink @ np.log(templates / r).T + paper @ np.log((1 - templates) / (1 - r)).T
         active = (gain > charge.vote).astype(np.float64)
-        S, N = active.T @ ink, active.T @ free
+        S = active.T @ ink
+        N = active.T @ free
         worth = _mixed(S, N - S, eps) - xlogy(S, r) - xlog1py(N - S, -r) - charge.vote
-        worth = np.where(2 * S > N, worth, 0) if one_sided else worth
+        if one_sided:
+            worth = np.where(2 * S > N, worth, 0)
         templates = np.where(worth > 0, (S + eps) / (N + 2 * eps), r)
         total = np.sum(np.maximum(worth, 0), axis=1) - charge.vote * np.sum(active, axis=0)
     best = templates[np.argmax(total)]
@@ -303,7 +315,8 @@ def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         factors = NMF(n_factors, init="random", tol=1e-3, random_state=rng)
-        W, H = factors.fit_transform(Z), factors.components_
+        W = factors.fit_transform(Z)
+        H = factors.components_
     top = [np.quantile(w[w >= 0.1 * np.max(w)], 0.7) for w in W.T]
     return H * np.array(top)[:, None]
 
@@ -314,7 +327,8 @@ def _factor_templates(
     """Templates (n_experts, D) made of non-negative factors of the images: of ink, and of
     paper too unless `one_sided`.
     """
-    Z, D = X if one_sided else np.concatenate([X, 1 - X], axis=1), X.shape[1]
+    Z = X if one_sided else np.concatenate([X, 1 - X], axis=1)
+    D = X.shape[1]
     H = np.minimum(scaled_factors(Z, n_experts, rng), 0.95)
     if one_sided:
         return np.maximum(H, q)
@@ -361,7 +375,8 @@ def _renewed(search, found, rng, max_iter):
     for k in range(len(found.templates)):
         start = _further(search, np.delete(found.templates, k, axis=0), rng)
         other = search.settle(start, min(max_iter, 5))
-        found = other if other.objective > found.objective + 1e-6 else found
+        if other.objective > found.objective + 1e-6:
+            found = other
     return search.settle(found.templates, max_iter)
 
 # %% ../../nbs/composition/exact.ipynb #search-8

@@ -49,7 +49,9 @@ def compose_means(templates: np.ndarray, sets: np.ndarray, q: float, rule: str) 
     if rule == "sum":
         return q + sets @ (templates - q)
     upper, lower = extremes_of(templates, sets, q)
-    return upper if rule == "maximum" else compose_extremes(upper, lower, q)
+    if rule == "maximum":
+        return upper
+    return compose_extremes(upper, lower, q)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-09
 def _best_above(u: np.ndarray, S: np.ndarray, N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,10 +112,12 @@ def _exact_means(
     expert in none of them stays as it is.
     """
     if rule == "sum":
-        together, alone = (sets.T * times) @ sets, sets.T @ (sums - times[:, None] * q)
+        together = (sets.T * times) @ sets
+        alone = sets.T @ (sums - times[:, None] * q)
         means = q + np.linalg.pinv(together, hermitian=True) @ alone
         return np.where(np.diag(together)[:, None] > 0, means, templates)
-    templates, seen = templates.copy(), times > 0
+    templates = templates.copy()
+    seen = times > 0
     for k, on in enumerate(sets.T & seen):
         if np.any(on):
             rest = sets[on] & (np.arange(len(templates)) != k)
@@ -157,7 +161,8 @@ class _Sets:
         D).
         """
         sets = small_sets(len(templates), self.max_active)
-        mu, size = compose_means(templates, sets, self.q, self.rule), np.sum(sets, axis=1)
+        mu = compose_means(templates, sets, self.q, self.rule)
+        size = np.sum(sets, axis=1)
         gain = (mu - self.q) / variance
         score = x @ gain.T - np.sum(gain * (mu + self.q), axis=1) / 2 - self.expert_cost * size
         tie = 1e-9 * (1 + np.max(np.abs(score), axis=1, keepdims=True))
@@ -176,10 +181,13 @@ class _Steps(_Sets):
     def count(self, templates: np.ndarray, variance: float, x: np.ndarray) -> _SetStatistics:
         "SetStatistics, without the leading axis, of examples x (n, D)."
         best, mu = self.explain(templates, variance, x)
-        M, order = len(small_sets(len(templates), self.max_active)), np.argsort(best, kind="stable")
+        M = len(small_sets(len(templates), self.max_active))
+        order = np.argsort(best, kind="stable")
         present, starts, counts = np.unique(best[order], return_index=True, return_counts=True)
-        times, sums = np.zeros(M), np.zeros((M, x.shape[1]))
-        times[present], sums[present] = counts, np.add.reduceat(x[order], starts)
+        times = np.zeros(M)
+        sums = np.zeros((M, x.shape[1]))
+        times[present] = counts
+        sums[present] = np.add.reduceat(x[order], starts)
         likelihood = np.sum(self.log_likelihood(x, mu, variance))
         return _SetStatistics(times, sums, np.sum(x**2), likelihood, float(len(x)))
 
@@ -235,7 +243,9 @@ def _factor_means(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng:
     """Templates (n_experts, D) of non-negative factors of X above q, and below
     it unless `one_sided`.
     """
-    above, below, D = np.maximum(X - q, 0), np.maximum(q - X, 0), X.shape[1]
+    above = np.maximum(X - q, 0)
+    below = np.maximum(q - X, 0)
+    D = X.shape[1]
     if one_sided:
         return q + scaled_factors(above, n_experts, rng)
     factors = scaled_factors(np.concatenate([above, below], axis=1), n_experts, rng)
@@ -267,19 +277,20 @@ class _FittedMeans(_FittedSets):
             abs(self.background),
             math.sqrt(self.noise_variance_),
         )
-        unit, sets = float(max(sizes)), small_sets(len(self.templates_), self.max_active)
-        model, templates, variance = (
-            self._model(unit),
-            self.templates_ / unit,
-            self.noise_variance_ / unit / unit,
-        )
-        active, likelihood = np.zeros((len(X), len(templates)), bool), np.empty(len(X))
+        unit = float(max(sizes))
+        sets = small_sets(len(self.templates_), self.max_active)
+        model = self._model(unit)
+        templates = self.templates_ / unit
+        variance = self.noise_variance_ / unit / unit
+        active = np.zeros((len(X), len(templates)), bool)
+        likelihood = np.empty(len(X))
         for start in range(0, len(X), 2048):
             rows = slice(start, start + 2048)
             x, far = scaled_inputs(X[rows], unit)
             best, mu = model.explain(templates, variance, x)
             told = model.log_likelihood(x, mu, variance) - X.shape[1] * math.log(unit)
-            active[rows], likelihood[rows] = sets[best], np.where(far, -np.inf, told)
+            active[rows] = sets[best]
+            likelihood[rows] = np.where(far, -np.inf, told)
         return active, likelihood
 
     @by_blocks
@@ -444,7 +455,8 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         unit = self._unit(data.largest, sample)
         if self.rule == "maximum":
             self._look_below(sample / unit - self.background / unit)
-        model, batches = self._model(unit), data.apply(partial(_numbers, unit=unit)).batches
+        model = self._model(unit)
+        batches = data.apply(partial(_numbers, unit=unit)).batches
         found = self._learn(
             model,
             self._starts(sample / unit, unit),
@@ -492,7 +504,10 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
 
     def _model(self, unit):
         "The model on the engine, in these units."
-        noise = None if self.noise == "learned" else float(self.noise) / unit / unit
+        if self.noise == "learned":
+            noise = None
+        else:
+            noise = float(self.noise) / unit / unit
         if noise is not None and not 1e-290 < noise < 1e290:
             raise ValueError(
                 f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass"
@@ -506,7 +521,8 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
 
     def _starts(self, X, unit):
         "Means of stacked starts, from examples X (n, D) in the model's units."
-        rng, K = check_random_state(self.random_state), self.n_experts
+        rng = check_random_state(self.random_state)
+        K = self.n_experts
         if not isinstance(self.init, str):
             given = np.asarray(as_floating("init", self.init), np.float64)
             check_values("init", check_shape("init", given, (K, X.shape[1])))
@@ -514,18 +530,23 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         elif self.init == "examples":
             templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
         else:
-            q, one_sided = self.background / unit, self.rule == "maximum"
+            q = self.background / unit
+            one_sided = self.rule == "maximum"
             templates = np.stack(
                 [_factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)]
             )
-        noise = 1.0 if self.noise == "learned" else float(self.noise) / unit / unit
+        if self.noise == "learned":
+            noise = 1.0
+        else:
+            noise = float(self.noise) / unit / unit
         return _Means(templates, np.full(len(templates), noise))
 
     def _keep(self, found, sets, times, unit, n_samples):
         "Set the public attributes."
         self.templates_ = found.templates[0] * unit
         self.noise_variance_ = float(found.variance[0]) * unit * unit
-        self.active_sets_, self.active_set_counts_ = sets[times > 0], times[times > 0]
+        self.active_sets_ = sets[times > 0]
+        self.active_set_counts_ = times[times > 0]
         log_unit = self.n_features_in_ * math.log(unit)  # densities are per unit of X
         self.lower_bound_ -= log_unit
         self.history_ = {name: a - n_samples * log_unit for name, a in self.history_.items()}

@@ -32,20 +32,22 @@ def owners(
 
     Source: Goessling and Amit, section 4 (goessling:owners).
     """
-    q = found.q if q is None else q
+    if q is None:
+        q = found.q
     highest, lowest = np.full((2, *found.upper.shape), -1)
     U, L = np.full((2, *found.upper.shape), float(q))
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
         on = np.flatnonzero(experts >= 0)
         if on.size:
-            p, upper, lower = templates[experts[on]], U[on], L[on]
+            p = templates[experts[on]]
+            upper = U[on]
+            lower = L[on]
             if transforms is not None:
                 p = transforms.transform(p, index[on], found.q)
-            highest[on], lowest[on] = (
-                np.where(p > upper, j, highest[on]),
-                np.where(p < lower, j, lowest[on]),
-            )
-            U[on], L[on] = np.maximum(upper, p), np.minimum(lower, p)
+            highest[on] = np.where(p > upper, j, highest[on])
+            lowest[on] = np.where(p < lower, j, lowest[on])
+            U[on] = np.maximum(upper, p)
+            L[on] = np.minimum(lower, p)
     return highest, lowest
 
 # %% ../../nbs/composition/model.ipynb #cell-017
@@ -84,10 +86,13 @@ def _owned(found, slots, x, weight, K):
     """Σ w R x and Σ w R (K, D) of experts that do not move; `slots`: (n, D)
     arrays as of `owners`.
     """
-    D, ink, counts = x.shape[1], 0.0, 0.0
+    D = x.shape[1]
+    ink = 0.0
+    counts = 0.0
     for slot in slots:
         rows, pixels = np.nonzero(slot >= 0)
-        place, w = found.experts[rows, slot[rows, pixels]] * D + pixels, weight[rows]
+        place = found.experts[rows, slot[rows, pixels]] * D + pixels
+        w = weight[rows]
         ink = ink + np.bincount(place, w * x[rows, pixels], K * D)
         counts = counts + np.bincount(place, w, K * D)
     return ink.reshape(K, D), counts.reshape(K, D), np.zeros((len(x), K, 3)), np.zeros((K, 3))
@@ -97,15 +102,14 @@ def _owned_in_poses(found, slots, x, weight, K, transforms):
     """Σ w Φ⁻¹(R x) and Σ w Φ⁻¹(R) (K, D), poses g (n, K, 3), and the sums (K, 3) of their
     places as the templates see them.
     """
-    (ink, counts), g, places = (
-        np.zeros((2, K, x.shape[1])),
-        np.zeros((len(x), K, 3)),
-        np.zeros((K, 3)),
-    )
+    (ink, counts) = np.zeros((2, K, x.shape[1]))
+    g = np.zeros((len(x), K, 3))
+    places = np.zeros((K, 3))
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
         on = np.flatnonzero(experts >= 0)
         if on.size:
-            index, one_hot = index[on], (np.arange(K)[:, None] == experts[on]).astype(np.float64)
+            index = index[on]
+            one_hot = (np.arange(K)[:, None] == experts[on]).astype(np.float64)
             R = weight[on, None] * np.any([slot[on] == j for slot in slots], axis=0)
             ink += one_hot @ transforms.pull_back(R * x[on], index)
             counts += one_hot @ transforms.pull_back(R, index)
@@ -120,14 +124,16 @@ class _Inference:
     @property
     def n_poses(self) -> int:
         "The number of poses of an expert."
-        return 1 if self.transforms is None else len(self.transforms)
+        if self.transforms is None:
+            return 1
+        return len(self.transforms)
 
     @property
     def home(self) -> int:
         "The number of the identity among the poses."
-        return (
-            0 if self.transforms is None else int(np.argmin(np.any(self.transforms.poses, axis=1)))
-        )
+        if self.transforms is None:
+            return 0
+        return int(np.argmin(np.any(self.transforms.poses, axis=1)))
 
     def explain(self, templates: np.ndarray, x: np.ndarray) -> Pursuit:
         "The Pursuit of images x (b, D) with templates (K, D)."
@@ -143,7 +149,9 @@ class _Inference:
 
     def effective(self, templates: np.ndarray) -> np.ndarray:
         "Templates as they are composed: with the maximum rule none is below the background."
-        return np.maximum(templates, self.q) if self.rule == "maximum" else templates
+        if self.rule == "maximum":
+            return np.maximum(templates, self.q)
+        return templates
 
     def owners(self, found: Pursuit, templates: np.ndarray) -> np.ndarray:
         "`owners` of the pursuit `found` with templates (K, D)."
@@ -156,14 +164,15 @@ class _Inference:
         """ExpertStatistics, without the leading axis, of images x with their pursuit
         `found` by templates (K, D).
         """
-        K, given = len(templates), (found, self.owners(found, templates), x, weight)
-        ink, counts, g, places = (
-            _owned(*given, K)
-            if self.transforms is None
-            else _owned_in_poses(*given, K, self.transforms)
-        )
+        K = len(templates)
+        given = (found, self.owners(found, templates), x, weight)
+        if self.transforms is None:
+            ink, counts, g, places = _owned(*given, K)
+        else:
+            ink, counts, g, places = _owned_in_poses(*given, K, self.transforms)
         active = active_experts(found.experts, K).astype(np.float64)
-        heavy, rows = weight[:, None] * active, g.reshape(len(x), 3 * K)
+        heavy = weight[:, None] * active
+        rows = g.reshape(len(x), 3 * K)
         likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
         return ExpertStatistics(
             ink,
@@ -199,7 +208,10 @@ class Compositions(_Inference):
         "Settings compared on resume."
         settings = dict(vars(self))
         T = settings.pop("transforms")
-        poses = None if T is None else [list(T.image_shape), list(T.shifts), list(T.rotations)]
+        if T is None:
+            poses = None
+        else:
+            poses = [list(T.image_shape), list(T.shifts), list(T.rotations)]
         return settings | {"poses": poses}
 
     def block_rows(self, parameters: Experts) -> int:
@@ -221,18 +233,18 @@ class Compositions(_Inference):
         x, weight = batch
         x = np.asarray(as_floating("x", x), np.float64)
         check_shape("x", x, (None, parameters.templates.shape[2]))
-        weight = (
-            np.ones(len(x))
-            if weight is None
-            else np.asarray(as_floating("weight", weight), np.float64)
-        )
+        if weight is None:
+            weight = np.ones(len(x))
+        else:
+            weight = np.asarray(as_floating("weight", weight), np.float64)
         check_shape("weight", weight, (len(x),))
         parts = [self.count(mu, x, weight, self.explain(mu, x)) for mu in parameters.templates]
         return ExpertStatistics(*map(np.stack, zip(*parts)))
 
     def m_step(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
         "Experts by equation 1, at the mean of their places; pixels that nobody owns abstain."
-        (ink, N), eps = self._centred(statistics), self.pseudocount
+        (ink, N) = self._centred(statistics)
+        eps = self.pseudocount
         mu = (ink + 2 * eps * self._prior(N)) / (N + 2 * eps)
         if self.prune:
             off = np.maximum(N - ink, 0)
@@ -246,7 +258,9 @@ class Compositions(_Inference):
 
     def _centred(self, statistics):
         "Ink and counts of templates moved to the mean of their places, in whole pixels."
-        ink, N, T = statistics.ink, statistics.counts, self.transforms
+        ink = statistics.ink
+        N = statistics.counts
+        T = self.transforms
         if T is None:
             return ink, N
         n = np.diagonal(statistics.together, axis1=1, axis2=2)[..., None]
@@ -257,11 +271,9 @@ class Compositions(_Inference):
 
     def update(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
         "Experts after further examples: the online rule (goessling:online)."
-        N, new, weight = (
-            parameters.counts + statistics.counts,
-            statistics.counts > 0,
-            2 * self.pseudocount,
-        )
+        N = parameters.counts + statistics.counts
+        new = statistics.counts > 0
+        weight = 2 * self.pseudocount
         had, before, after = (
             parameters.counts - weight,
             *(self._prior(n - weight) for n in (parameters.counts, N)),
@@ -287,12 +299,15 @@ def new_expert(
     Source: Goessling and Amit, section 4.1; for "maximum" the formula that its sentence asks
     for (goessling:initialisation).
     """
-    eps, right = pseudocount, np.where(x == 1, composed, 1 - composed)
+    eps = pseudocount
+    right = np.where(x == 1, composed, 1 - composed)
     own = (x + eps) / (1 + 2 * eps)
     if rule == "maximum":
-        silent, abstention = (x == 1) & (right >= 0.5), 0.5
+        silent = (x == 1) & (right >= 0.5)
+        abstention = 0.5
     else:
-        silent, abstention = right >= (1 + eps) / (1 + 2 * eps), q
+        silent = right >= (1 + eps) / (1 + 2 * eps)
+        abstention = q
     return np.where(silent, abstention, own), 2 * eps + ~silent
 
 # %% ../../nbs/composition/model.ipynb #cell-035-1
@@ -346,9 +361,15 @@ def learn_online(
 
     Source: Goessling and Amit, section 4.1.
     """
-    most, more = (math.inf, math.log(X.shape[1])) if n_experts is None else (n_experts, 0.0)
+    if n_experts is None:
+        most = math.inf
+        more = math.log(X.shape[1])
+    else:
+        most = n_experts
+        more = 0.0
     for x in X[:, None]:
-        found, K = model.explain(parameters.templates[0], x), parameters.templates.shape[1]
+        found = model.explain(parameters.templates[0], x)
+        K = parameters.templates.shape[1]
         worth = misfit(x, found.composed, model.rule)[0] - more
         if K == 0 or K < most and worth > math.log((K + 1) * model.n_poses):
             parameters = append_expert(model, parameters, x, found)
@@ -371,7 +392,9 @@ def description_length(
     abstain what the mixture Beta(ε, ε) loses against the best value, which need then not be
     told; and for each image how many experts are active, which ones, and in which poses.
     """
-    K, on, N = parameters.templates.shape[1], statistics.ink, statistics.counts
+    K = parameters.templates.shape[1]
+    on = statistics.ink
+    N = statistics.counts
     off = np.maximum(N - on, 0)
     best = xlogy(on, on) + xlogy(off, off) - xlogy(on + off, on + off)
     regret = np.where(parameters.templates == model.q, 0, best - _mixed(on, off, model.pseudocount))

@@ -57,9 +57,12 @@ def _bilinear(images, rows, columns, fill):
     n, height, width = images.shape
     padded = np.full((n, height + 3, width + 3), fill, images.dtype)
     padded[:, 1 : height + 1, 1 : width + 1] = images
-    y, x = np.clip(rows, -1, height) + 1, np.clip(columns, -1, width) + 1
-    top, left = y.astype(np.intp), x.astype(np.intp)
-    down, right = (y - top).astype(images.dtype), (x - left).astype(images.dtype)
+    y = np.clip(rows, -1, height) + 1
+    x = np.clip(columns, -1, width) + 1
+    top = y.astype(np.intp)
+    left = x.astype(np.intp)
+    down = (y - top).astype(images.dtype)
+    right = (x - left).astype(images.dtype)
     which = np.arange(n)[:, None, None]
 
     def across(row):
@@ -75,7 +78,8 @@ def _turned(images, y, x, degrees, fill):
     centre.
     """
     height, width = images.shape[1:]
-    cos, sin = cosdg(degrees), sindg(degrees)
+    cos = cosdg(degrees)
+    sin = sindg(degrees)
     return _bilinear(
         images, cos * y + sin * x + (height - 1) / 2, cos * x - sin * y + (width - 1) / 2, fill
     )
@@ -106,12 +110,12 @@ def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.
     ValueError, TypeError
         If shapes do not fit, or something is not a finite number.
     """
-    (height, width), fill = _check_image_shape(image_shape), float(check_number("fill", fill))
-    images, poses = (
-        to_numpy(as_floating("images", images)),
-        to_numpy(as_floating("poses", poses)).astype(float),
-    )
-    poses = poses[None] if poses.ndim == 1 else poses
+    (height, width) = _check_image_shape(image_shape)
+    fill = float(check_number("fill", fill))
+    images = to_numpy(as_floating("images", images))
+    poses = to_numpy(as_floating("poses", poses)).astype(float)
+    if poses.ndim == 1:
+        poses = poses[None]
     check_values("images", check_shape("images", images, (None, height * width)))
     check_values("poses", check_shape("poses", poses, (None, 3)))
     if 1 not in (len(images), len(poses)):
@@ -145,11 +149,10 @@ class Transforms:
     rotations: tuple = (0.0,)
 
     def __post_init__(self):
-        shifts = (
-            tuple(self.shifts)
-            if isinstance(self.shifts, (tuple, list, np.ndarray))
-            else (self.shifts,) * 2
-        )
+        if isinstance(self.shifts, (tuple, list, np.ndarray)):
+            shifts = tuple(self.shifts)
+        else:
+            shifts = (self.shifts,) * 2
         check_shape(
             "shifts",
             np.array(shifts, dtype=object),
@@ -192,7 +195,8 @@ class Transforms:
         that angle, because `warp` rotates first.
         """
         down, right, degrees = self.poses.T
-        cos, sin = cosdg(degrees), sindg(degrees)
+        cos = cosdg(degrees)
+        sin = sindg(degrees)
         inverses = np.stack([-cos * down - sin * right, sin * down - cos * right, -degrees], axis=1)
         inverses.setflags(write=False)
         return inverses
@@ -236,10 +240,13 @@ class _Candidates:
 
 def _candidates(templates, transforms, q):
     "The _Candidates of templates (K, D): rotated once, and shifted by moving the frame."
-    (height, width), (down, right) = transforms.image_shape, transforms.shifts
-    y, x = np.arange(-down, height + down)[:, None], np.arange(-right, width + right)[None]
+    (height, width) = transforms.image_shape
+    (down, right) = transforms.shifts
+    y = np.arange(-down, height + down)[:, None]
+    x = np.arange(-right, width + right)[None]
     images = templates.reshape(-1, 1, height, width)
-    y, x = (y - (height - 1) / 2)[None], (x - (width - 1) / 2)[None]
+    y = (y - (height - 1) / 2)[None]
+    x = (x - (width - 1) / 2)[None]
     canvas = np.stack(
         [_turned(images[:, 0], y, x, angle, q) for angle in transforms.rotations], axis=1
     )
@@ -270,7 +277,9 @@ _TINY = np.finfo(float).tiny
 def _log(p):
     "ln p, with 0 replaced by the smallest normal number, so that all values are finite."
     p = np.maximum(p, _TINY)
-    return np.log(p, out=p) if np.ndim(p) else np.log(p)
+    if np.ndim(p):
+        return np.log(p, out=p)
+    return np.log(p)
 
 
 def _score(X, upper, lower, q):
@@ -286,10 +295,8 @@ def _margin(score):
 # %% ../../nbs/composition/pursuit.ipynb #cell-023
 def _check_problem(X, templates, q, transforms, **flags):
     "X as booleans, templates and q as float64, transforms with the identity for None."
-    X, templates = (
-        to_numpy(as_floating("X", X)),
-        to_numpy(as_probabilities("templates", templates)).astype(float),
-    )
+    X = to_numpy(as_floating("X", X))
+    templates = to_numpy(as_probabilities("templates", templates)).astype(float)
     check_shape("templates", templates, (None, None))
     if not templates.shape[1]:
         raise ValueError("templates has no columns; pass at least one pixel")
@@ -319,8 +326,12 @@ def _check_problem(X, templates, q, transforms, **flags):
 def _check_most(max_experts, K, repeats=False):
     "The largest number of experts in an image; infinite for None with repeats."
     if check_number("max_experts", max_experts, at_least=0, integer=True, optional=True) is None:
-        return math.inf if repeats else K
-    return int(max_experts) if repeats else min(int(max_experts), K)
+        if repeats:
+            return math.inf
+        return K
+    if repeats:
+        return int(max_experts)
+    return min(int(max_experts), K)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-024
 def plain_pursuit(
@@ -342,12 +353,15 @@ def plain_pursuit(
     X, templates, q, transforms = _check_problem(
         X, templates, q, transforms, truncated=truncated, repeats=repeats
     )
-    most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
+    most = _check_most(max_experts, len(templates), repeats)
+    T = len(transforms)
     check_number("expert_cost", expert_cost, at_least=0)
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
     U = np.full(X.shape, abstention)
-    L, score, chosen = U.copy(), _score(X, U, U, abstention), []
+    L = U.copy()
+    score = _score(X, U, U, abstention)
+    chosen = []
     while len(chosen) < most:
         scores = np.full((len(X), len(seen)), -np.inf)
         for c in range(len(seen)):
@@ -360,7 +374,8 @@ def plain_pursuit(
         if not len(grows):
             break
         first = np.argmax(scores >= (top - _margin(score))[:, None], axis=1)[grows]
-        U[grows], L[grows] = np.maximum(U[grows], seen[first]), np.minimum(L[grows], seen[first])
+        U[grows] = np.maximum(U[grows], seen[first])
+        L[grows] = np.minimum(L[grows], seen[first])
         score[grows] = scores[grows, first]
         chosen.append(np.full(len(X), -T))
         chosen[-1][grows] = first
@@ -383,7 +398,8 @@ def _extremes_of(candidates, chosen, shape, q):
     for c in chosen.T:
         on = np.flatnonzero(c >= 0)
         p = candidates[c[on]]
-        U[on], L[on] = np.maximum(U[on], p), np.minimum(L[on], p)
+        U[on] = np.maximum(U[on], p)
+        L[on] = np.minimum(L[on], p)
     return U, L
 
 
@@ -420,7 +436,8 @@ def exhaustive_search(
     ValueError if there are more than `max_configurations`.
     """
     X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated)
-    K, T = len(templates), len(transforms)
+    K = len(templates)
+    T = len(transforms)
     most = _check_most(max_experts, K)
     check_number("expert_cost", expert_cost, at_least=0)
     check_number("max_configurations", max_configurations, at_least=1, infinite=True)
@@ -432,12 +449,16 @@ def exhaustive_search(
         )
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
-    best, chosen = np.full(len(X), -np.inf), np.full((len(X), most), -T)
+    best = np.full(len(X), -np.inf)
+    chosen = np.full((len(X), most), -T)
     for j in range(most + 1):
         for experts, poses in product(combinations(range(K), j), product(range(T), repeat=j)):
             config = T * np.array(experts, int) + np.array(poses, int)
             score = _score(X, *extremes(seen[config], 0, abstention), abstention) - expert_cost * j
-            better = (score > best + _margin(score)) if j else np.ones(len(X), bool)
+            if j:
+                better = score > best + _margin(score)
+            else:
+                better = np.ones(len(X), bool)
             best[better] = score[better]
             chosen[better] = np.append(config, np.full(most - j, -T))
     return _pursuit(X, candidates, T, chosen, most, q)
@@ -456,7 +477,9 @@ def _levels(values, q, count=5):
     start, stop = (logit(np.clip(p, 1e-3, 1 - 1e-3)) for p in (q, sides))
     inner = expit(start + np.outer((np.arange(1, steps) / steps) ** 1.5, stop - start))
     levels = np.unique([q, *sides, *inner[(inner > ends[0]) & (inner < ends[1])]])
-    return levels if len(levels) > 1 else np.unique([q, 0, 1])
+    if len(levels) > 1:
+        return levels
+    return np.unique([q, 0, 1])
 
 
 def _hats(p, levels):
@@ -477,11 +500,17 @@ def _gains(U, L, q, levels):
     """Bounds (Q, m) of what pixels with ink and the extremes U, L (m,) gain from an expert, at each
     of its levels.
     """
-    place, now = np.searchsorted(levels, q), _log(compose_extremes(U, L, q))
+    place = np.searchsorted(levels, q)
+    now = _log(compose_extremes(U, L, q))
     rounded = levels[np.searchsorted(levels, L)]  # L, up to the next level
-    gains, ink, paper = np.empty((len(levels), len(U))), U - q, q - L
+    gains = np.empty((len(levels), len(U)))
+    ink = U - q
+    paper = q - L
     for k, p in enumerate(levels):
-        new = np.where(p <= rounded, p, L) + ink if k <= place else np.maximum(U, p) - paper
+        if k <= place:
+            new = np.where(p <= rounded, p, L) + ink
+        else:
+            new = np.maximum(U, p) - paper
         np.subtract(_log(new), now, out=gains[k])
     opposed = np.flatnonzero(L < q)
     rise = np.diff(gains[place + 1 :, opposed], axis=0, prepend=0)
@@ -497,8 +526,10 @@ def _level_gains(x, U, L, q, levels):
     """Bounds (2, Q, D, n) as of `_gains` for images x with U, L (n, D): of pixels with ink, and of
     those without, their mirror image.
     """
-    shape, (x, U, L) = x.shape[::-1], (np.ravel(a.T) for a in (x, U, L))
-    out, moved = np.zeros((2, len(levels), len(x)), np.float32), (U > q) | (L < q)
+    shape = x.shape[::-1]
+    (x, U, L) = (np.ravel(a.T) for a in (x, U, L))
+    out = np.zeros((2, len(levels), len(x)), np.float32)
+    moved = (U > q) | (L < q)
     mirrored = 1 - L, 1 - U, 1 - q, (1 - levels)[::-1]
     for gains, ink, (U, L, q, levels) in zip(
         (out[0], out[1, ::-1]), (x, ~x), ((U, L, q, levels), mirrored)
@@ -526,10 +557,8 @@ class _Correlations:
     def __init__(self, weights, image_shape):
         weights = weights.reshape(-1, *weights.shape[-3:])
         F, C, *canvas = weights.shape
-        self.image_shape, self.places = (
-            image_shape,
-            [c - side + 1 for c, side in zip(canvas, image_shape)],
-        )
+        self.image_shape = image_shape
+        self.places = [c - side + 1 for c, side in zip(canvas, image_shape)]
         size = max(2, math.prod(canvas))
         if self.places == [1, 1]:
             self.weights = weights.swapaxes(0, 1).reshape(C, -1)
@@ -572,7 +601,9 @@ class _Bounds:
     "Upper bounds of the scores of all candidates, by correlations."
 
     def __init__(self, candidates, q, levels):
-        self.q, self.levels, canvas = q, levels, candidates.canvas
+        self.q = q
+        self.levels = levels
+        canvas = candidates.canvas
         linear = np.stack([_log(canvas) - _log(q), _log(1 - canvas) - _log(1 - q)]).astype(
             np.float32
         )
@@ -585,9 +616,11 @@ class _Bounds:
     def __call__(self, x, U, L, score, first):
         "Bounds (n, K T) for images x with the extremes U, L (n, D) and their score (n,)."
         if first:
-            gains, correlations = np.stack([x.T, ~x.T]).astype(np.float32), self.first
+            gains = np.stack([x.T, ~x.T]).astype(np.float32)
+            correlations = self.first
         else:
-            gains, correlations = _level_gains(x, U, L, self.q, self.levels), self.later
+            gains = _level_gains(x, U, L, self.q, self.levels)
+            correlations = self.later
             gains = gains.reshape(-1, *gains.shape[2:])
         size = np.sqrt(np.sum(np.einsum("fdn,fdn->fn", gains, gains), axis=0, dtype=float))
         bound = correlations(gains).astype(float)  # (C, places, n)
@@ -596,14 +629,16 @@ class _Bounds:
         return bound.reshape(-1, len(x)).T
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-7
-LANES, SMALL = 32, 1e-30
+LANES = 32
+SMALL = 1e-30
 
 
 def _chance(x, u, l, p, q):
     """Probability of a pixel x with the extremes u, l, after an expert with the opinion p has
     joined; at least the smallest normal number.
     """
-    u, l = max(u, p), min(l, p)
+    u = max(u, p)
+    l = min(l, p)
     composed = l + (u - q) if l < q else u
     return max(composed if x else 1 - composed, _TINY)
 
@@ -612,8 +647,11 @@ def _score_of(x, U, L, window, q, product, least):
     """Score of an image x (D,) with U, L (D,) after the candidate `window` (height, width) has
     joined. `product` and `least` (LANES,) are overwritten.
     """
-    (height, width), total, steps = window.shape, 0.0, 0
-    product[:], least[:] = 1, 1
+    (height, width) = window.shape
+    total = 0.0
+    steps = 0
+    product[:] = 1
+    least[:] = 1
     for row in range(height):
         for start in range(0, width, LANES):
             at = row * width + start
@@ -640,8 +678,10 @@ def _score_of(x, U, L, window, q, product, least):
 def _window_of(canvas, places, number):
     "Candidate `number` (height, width) of a canvas with `places` (rows, columns)."
     rows, columns = places
-    turned, place = number // (rows * columns), number % (rows * columns)
-    top, left = rows - 1 - place // columns, columns - 1 - place % columns
+    turned = number // (rows * columns)
+    place = number % (rows * columns)
+    top = rows - 1 - place // columns
+    left = columns - 1 - place % columns
     return canvas[
         turned, top : top + canvas.shape[1] - rows + 1, left : left + canvas.shape[2] - columns + 1
     ]
@@ -651,7 +691,8 @@ def _scores(images, numbers, x, U, L, canvas, places, q, out):
     """Scores into `out` of the images with the numbers `images` after the candidates `numbers` have
     joined.
     """
-    product, least = np.empty(LANES), np.empty(LANES)
+    product = np.empty(LANES)
+    least = np.empty(LANES)
     for k in range(len(images)):
         i = images[k]
         out[k] = _score_of(
@@ -666,7 +707,9 @@ def _best_of(x, U, L, score, cost, before, canvas, places, q, T, found):
     """Number of the best candidate for an image, −1 if none makes the score grow by more than
     `cost`; all scores into `found`, −∞ for the experts of the candidates `before`.
     """
-    product, least, best = np.empty(LANES), np.empty(LANES), -np.inf
+    product = np.empty(LANES)
+    least = np.empty(LANES)
+    best = -np.inf
     for c in range(len(found)):
         found[c] = 0
         for known in before:
@@ -685,13 +728,13 @@ def _greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
     """Matching pursuit of images x (n, D): the candidates that are added, in this order, into
     `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q.
     """
-    (n, D), found, width = (
-        x.shape,
-        np.empty(len(canvas) * places[0] * places[1]),
-        canvas.shape[2] - places[1] + 1,
-    )
+    (n, D) = x.shape
+    found = np.empty(len(canvas) * places[0] * places[1])
+    width = canvas.shape[2] - places[1] + 1
     for i in range(n):
-        U, L, score = upper[i], lower[i], 0.0
+        U = upper[i]
+        L = lower[i]
+        score = 0.0
         for d in range(D):
             score += np.log(_chance(x[i, d], q, q, q, q))
         for j in range(chosen.shape[1]):
@@ -710,12 +753,12 @@ def _greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
             )
             if c < 0:
                 break
-            chosen[i, j], score, window = c, found[c], _window_of(canvas, places, c)
+            chosen[i, j] = c
+            score = found[c]
+            window = _window_of(canvas, places, c)
             for d in range(D):
-                U[d], L[d] = (
-                    max(U[d], window[d // width, d % width]),
-                    min(L[d], window[d // width, d % width]),
-                )
+                U[d] = max(U[d], window[d // width, d % width])
+                L[d] = min(L[d], window[d // width, d % width])
 
 
 _compiled_greedy = OnDemand(_greedy, _best_of, _score_of, _chance, _window_of, enough=2**26)
@@ -745,15 +788,14 @@ def _best(bound, x, U, L, score, seen, q, cost):
     """For each image the number of the best candidate, −1 if none makes the score grow by more than
     `cost`, and its score.
     """
-    n, margin = len(x), _margin(score)
+    n = len(x)
+    margin = _margin(score)
     hopeful = np.arange(n), np.argmax(bound, axis=1)
     need = np.maximum(_scores_of(hopeful, x, U, L, seen, q) - margin, score + cost + margin)
     i, c = np.nonzero(bound >= need[:, None])
-    scores, best, first = (
-        _scores_of((i, c), x, U, L, seen, q),
-        np.full(n, -np.inf),
-        np.full(n, len(seen)),
-    )
+    scores = _scores_of((i, c), x, U, L, seen, q)
+    best = np.full(n, -np.inf)
+    first = np.full(n, len(seen))
     np.maximum.at(best, i, scores)
     tied = scores >= (best - margin)[i]
     np.minimum.at(first, i[tied], c[tied])
@@ -765,19 +807,23 @@ def _search(x, seen, bounds, q, cost, most, repeats, T):
     there is none; and the extremes U, L that they make.
     """
     U, L = np.full((2, *x.shape), q)
-    kernel = _compiled_greedy(x.size * len(seen)) if bounds is None and most < math.inf else None
+    if bounds is None and most < math.inf:
+        kernel = _compiled_greedy(x.size * len(seen))
+    else:
+        kernel = None
     if kernel is not None:
         numbers = np.full((len(x), most), -T)
         kernel(x, seen.canvas, seen.windows.shape[1:3], q, cost, repeats, T, numbers, U, L)
         return numbers, (U, L)
-    chosen, active, score = [], np.arange(len(x)), _score(x, U, U, q)
+    chosen = []
+    active = np.arange(len(x))
+    score = _score(x, U, U, q)
     while len(active) and len(chosen) < most:
         state = x[active], U[active], L[active], score[active]
-        bound = (
-            np.full((len(active), len(seen)), np.inf)
-            if bounds is None
-            else bounds(*state, not chosen)
-        )
+        if bounds is None:
+            bound = np.full((len(active), len(seen)), np.inf)
+        else:
+            bound = bounds(*state, not chosen)
         for before in chosen * (not repeats):
             bound.reshape(len(active), -1, T)[np.arange(len(active)), before[active] // T] = -np.inf
         c, best = _best(bound, *state, seen, q, cost)
@@ -785,7 +831,8 @@ def _search(x, seen, bounds, q, cost, most, repeats, T):
         if not len(active):
             break
         score[active] = best
-        U[active], L[active] = np.maximum(U[active], seen[c]), np.minimum(L[active], seen[c])
+        U[active] = np.maximum(U[active], seen[c])
+        L[active] = np.minimum(L[active], seen[c])
         chosen.append(np.full(len(x), -T))
         chosen[-1][active] = c
     return np.array(chosen, int).reshape(len(chosen), len(x)).T, (U, L)
@@ -867,13 +914,17 @@ def matching_pursuit(
     X, templates, q, transforms = _check_problem(
         X, templates, q, transforms, truncated=truncated, repeats=repeats
     )
-    most, T = _check_most(max_experts, len(templates), repeats), len(transforms)
+    most = _check_most(max_experts, len(templates), repeats)
+    T = len(transforms)
     expert_cost = float(check_number("expert_cost", expert_cost, at_least=0))
     check_number("block_bytes", block_bytes, above=0, infinite=True)
     candidates = _candidates(templates, transforms, q)
     seen, abstention = _seen(candidates, q, truncated)
     levels = _levels(seen.canvas, abstention) if len(seen) > 8 else []  # there are two at least
-    bounds = _Bounds(seen, abstention, levels) if len(seen) > 4 * len(levels) > 0 else None
+    if len(seen) > 4 * len(levels) > 0:
+        bounds = _Bounds(seen, abstention, levels)
+    else:
+        bounds = None
 
     def work(part):
         x = X[part]

@@ -49,7 +49,8 @@ def bernoulli_log_likelihood(X: Any, templates: Any) -> Any:
     are broadcast against each other. 0 log 0 is 0, and an impossible image has −∞. The
     result has the type of `templates`.
     """
-    p, x = as_probabilities("templates", templates), as_probabilities("X", X)
+    p = as_probabilities("templates", templates)
+    x = as_probabilities("X", X)
     xp = namespace(p)
     if namespace(x) is not xp:
         raise TypeError(
@@ -137,7 +138,8 @@ def normalized_sum(templates: Any, axis: int = 0) -> Any:
     Source: Goessling and Amit, section 2.2.3 (goessling:normalized-sum).
     """
     p, xp, axis = _opinions(templates, axis)
-    vote, zero = xp.abs(2 * p - 1), xp.zeros_like(p)
+    vote = xp.abs(2 * p - 1)
+    zero = xp.zeros_like(p)
     ones_lead = xp.sum(2 * p - 1, axis=axis, keepdims=True) > 0
     weaker = xp.where((p > 0.5) != ones_lead, vote, zero)  # the votes of the weaker side
     share = xp.prod(1 - vote, axis=axis) / 2  # nobody votes
@@ -168,7 +170,8 @@ def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
 
 def compose_extremes(upper: Any, lower: Any, q: float = 0.5) -> Any:
     "U + L − q for U ≥ q ≥ L, without rounding where only one side votes."
-    xp, q = namespace(upper, lower), float(q)
+    xp = namespace(upper, lower)
+    q = float(q)
     return xp.where(lower < q, lower + (upper - q), upper)
 
 # %% ../../nbs/composition/rules.ipynb #cell-039-1

@@ -70,7 +70,9 @@ def _open(X, name):
 # %% ../../nbs/data/arrow.ipynb #cell-004-5
 def _schema(table):
     "The names and types of the columns of a data set or file."
-    return table.schema_arrow if hasattr(table, "schema_arrow") else table.schema
+    if hasattr(table, "schema_arrow"):
+        return table.schema_arrow
+    return table.schema
 
 # %% ../../nbs/data/arrow.ipynb #cell-004-3
 _TURNS = Lock()
@@ -91,7 +93,8 @@ def _of_file(file, names, rows):
 # %% ../../nbs/data/arrow.ipynb #cell-004-3-a
 def _of_dataset(dataset, names, rows):
     "Record batches of a data set, one row group or other part after another."
-    pa, options = _pyarrow(), {"columns": names, "batch_size": rows}
+    pa = _pyarrow()
+    options = {"columns": names, "batch_size": rows}
     try:
         fragments = dataset.get_fragments()
     except ValueError:  # it has a filter
@@ -108,7 +111,10 @@ def _of_dataset(dataset, names, rows):
 
 def _record_batches(table, names, rows):
     "Record batches of at most `rows` rows with the columns `names`."
-    read = _of_file if isinstance(table, _pyarrow().parquet.ParquetFile) else _of_dataset
+    if isinstance(table, _pyarrow().parquet.ParquetFile):
+        read = _of_file
+    else:
+        read = _of_dataset
     return read(table, list(names), rows)
 
 # %% ../../nbs/data/arrow.ipynb #cell-005-1
@@ -138,7 +144,8 @@ def _numbers(name, column, fill):
 def _categories(name, column, fill):
     "A column of categories without dictionary and null, for which `fill` stands."
     pa = _pyarrow()
-    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if fill is not None:
         column = column.fill_null(_typed("fill", pa.scalar, name, fill, column.type))
     _check_present(name, column.null_count)
@@ -185,7 +192,8 @@ def _gathered_categories(table, names, fill, rows):
 # %% ../../nbs/data/arrow.ipynb #cell-008-1
 def _labels(name, column):
     "A column of labels as an array (n,)."
-    column = column.dictionary_decode() if _pyarrow().types.is_dictionary(column.type) else column
+    if _pyarrow().types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if column.null_count:
         raise ValueError(
             f"the column {name!r} is null in {column.null_count} of the rows, but labels are"
@@ -193,7 +201,9 @@ def _labels(name, column):
             f" dataset.filter(pyarrow.compute.field({name!r}).is_valid())"
         )
     values = column.to_numpy(zero_copy_only=False)
-    return values.astype(str) if values.dtype == object else values
+    if values.dtype == object:
+        return values.astype(str)
+    return values
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-1
 def _is_number(kind):
@@ -257,11 +267,10 @@ def _chosen_columns(schema, columns, others):
     _check_names("columns", columns, schema)
     twice = {name for name in columns if columns.count(name) > 1 or name in others}
     if twice or not columns:
-        said = (
-            f"holds {min(twice)!r}, which is the target, the weight, or there twice"
-            if twice
-            else "is empty"
-        )
+        if twice:
+            said = f"holds {min(twice)!r}, which is the target, the weight, or there twice"
+        else:
+            said = "is empty"
         raise ValueError(f"columns {said}; name each column of features once")
     return columns
 
@@ -343,9 +352,14 @@ class _ArrowSource(Source):
         rows: int | None,
         names: tuple,
     ):
-        self.table, self.features, self.target, self.weight = table, features, target, weight
-        self.columns, self.categories = features.columns, features.categories
-        found, dtype = features.names(), features.dtype(_schema(table))
+        self.table = table
+        self.features = features
+        self.target = target
+        self.weight = weight
+        self.columns = features.columns
+        self.categories = features.categories
+        found = features.names()
+        dtype = features.dtype(_schema(table))
         check_same(
             len(set(found)),
             len(found),
@@ -360,10 +374,13 @@ class _ArrowSource(Source):
 
     def _count_rows(self):
         in_file = getattr(self.table, "metadata", None)
-        return self.table.count_rows() if in_file is None else in_file.num_rows
+        if in_file is None:
+            return self.table.count_rows()
+        return in_file.num_rows
 
     def _chunks(self, rows):
-        total, names = 0, dict.fromkeys((*self.columns, *filter(None, (self.target, self.weight))))
+        total = 0
+        names = dict.fromkeys((*self.columns, *filter(None, (self.target, self.weight))))
         for index, batch in em.numbered(_record_batches(self.table, names, self.rows)):
             if batch.num_rows:  # a filter may leave none
                 yield Chunk(total, total + batch.num_rows, partial(self._load, index, batch))
@@ -371,7 +388,10 @@ class _ArrowSource(Source):
 
     def _load(self, index, batch):
         with batch_context(index):
-            y = None if self.target is None else _labels(self.target, batch.column(self.target))
+            if self.target is None:
+                y = None
+            else:
+                y = _labels(self.target, batch.column(self.target))
             w = None
             if self.weight is not None:
                 w = _numbers(self.weight, batch.column(self.weight), None)
@@ -421,15 +441,17 @@ def arrow_source(
         If pyarrow is not installed.
     """
     table = _open(X, names[0])
-    schema, others = _schema(table), [name for name in (target, weight) if name is not None]
+    schema = _schema(table)
+    others = [name for name in (target, weight) if name is not None]
     for argument, name in zip(("target", "weight"), (target, weight)):
         _check_names(argument, [] if name is None else [name], schema)
     columns = _chosen_columns(schema, columns, others)
-    given, fill = (
-        _check_mapping("categories", categories, columns),
-        _check_mapping("fill", fill, columns),
-    )
-    rows = None if batch_rows is None else check_count("batch_rows", batch_rows)
+    given = _check_mapping("categories", categories, columns)
+    fill = _check_mapping("fill", fill, columns)
+    if batch_rows is None:
+        rows = None
+    else:
+        rows = check_count("batch_rows", batch_rows)
     split = _split_columns(schema, columns, given)
     for name in set(fill) - set(split):
         check_number(f"fill[{name!r}]", fill[name])

@@ -57,7 +57,9 @@ def _read_partition(schema, raw):
     "(x, y, weight) from the chunks or the batch of a partition; None of an empty chunk."
     if len(raw) == 1:
         return schema.checked(*unpack_batch(raw[0], schema.labelled))
-    return schema.checked(*raw) if len(raw[0]) else None
+    if len(raw[0]):
+        return schema.checked(*raw)
+    return None
 
 
 def _run_task(job, index, steps, *raw):
@@ -78,7 +80,11 @@ def _add_statistics(parts):
     "The sum of a few statistics, or the first fault among them; None if there are none."
     faults = [part for part in parts if isinstance(part, BatchError)]
     parts = [part for part in parts if part is not None]
-    return faults[0] if faults else em.tree_sum(parts) if parts else None
+    if faults:
+        return faults[0]
+    if parts:
+        return em.tree_sum(parts)
+    return None
 
 # %% ../../nbs/data/dask.ipynb #cell-009
 def _sum_blocks(function, rows, batch):
@@ -90,7 +96,9 @@ def _join_blocks(function, rows, batch):
 
 
 def _blocks(batch, rows):
-    return [batch] if rows is None else em.blocks(batch, rows)
+    if rows is None:
+        return [batch]
+    return em.blocks(batch, rows)
 
 
 def _identity(batch):
@@ -111,7 +119,9 @@ def _apply_by_blocks(function, rows, batch, start):
     for block in _blocks(batch, rows):
         parts.append(apply_to_batch(function, block, start))
         start += len(block[0])
-    return parts[0] if len(parts) == 1 else em.join(parts)
+    if len(parts) == 1:
+        return parts[0]
+    return em.join(parts)
 
 
 def _unless_fault(found):
@@ -123,9 +133,9 @@ def _unless_fault(found):
 
 def _as_result_array(found, dtype, shape):
     "What `DaskSource.map` makes of a visit."
-    return (
-        np.empty((0, *shape), dtype) if _unless_fault(found) is None else np.asarray(found, dtype)
-    )
+    if _unless_fault(found) is None:
+        return np.empty((0, *shape), dtype)
+    return np.asarray(found, dtype)
 
 # %% ../../nbs/data/dask.ipynb #cell-013
 @dask.delayed(pure=False)
@@ -222,7 +232,9 @@ def _align_column(name, values, X):
             name + " has {0} chunks and X has {1}, of lengths that are not known; call"
             " compute_chunk_sizes() on both",
         )
-    return values if unknown or values.chunks == (lengths,) else values.rechunk((lengths,))
+    if unknown or values.chunks == (lengths,):
+        return values
+    return values.rechunk((lengths,))
 
 # %% ../../nbs/data/dask.ipynb #cell-016
 def _delayed_chunks(array):
@@ -267,7 +279,8 @@ class _Partitions(Source):
     def _delayed_results(self, task, which=None):
         "One `Delayed` per partition (`which`: of those): what `_run_task` gives."
         job = dask.delayed(_PartitionTask(self.schema, task), pure=False, traverse=False)
-        visit, visits = dask.delayed(_run_task, pure=False), []
+        visit = dask.delayed(_run_task, pure=False)
+        visits = []
         places = _worker_addresses(self._held[0])
         for i in range(len(self._raw)) if which is None else which:
             steps = [(function, arguments[i]) for function, arguments in self._steps]
@@ -277,7 +290,8 @@ class _Partitions(Source):
 
     def _tree_sum(self, task, which=None):
         "The sum of task(batch) over partitions, in groups of eight."
-        parts, add = self._delayed_results(task, which), dask.delayed(_add_statistics, pure=False)
+        parts = self._delayed_results(task, which)
+        add = dask.delayed(_add_statistics, pure=False)
         while len(parts) > 1:
             parts = [add(parts[i : i + 8]) for i in range(0, len(parts), 8)]
         return dask.compute(*parts)[0]
@@ -357,7 +371,8 @@ class _SteppedPartitions(_Partitions):
 
     def take(self, index: Any) -> tuple:
         "The examples with the sorted numbers `index`, in memory, as one batch."
-        index, begins = check_index(index, self.n_samples), np.cumsum((0, *self.lengths))
+        index = check_index(index, self.n_samples)
+        begins = np.cumsum((0, *self.lengths))
         cuts = np.searchsorted(index, begins)
         chosen = [index[a:b] - begin for a, b, begin in zip(cuts, cuts[1:], begins)]
         wanted = [i for i, rows in enumerate(chosen) if len(rows)]
@@ -409,7 +424,8 @@ class DaskSource(_SteppedPartitions):
         flat: bool = False,
         names: tuple = ARGUMENT_NAMES,
     ):
-        self._steps, self._open = (), BatchSchema(labelled, flat, names)
+        self._steps = ()
+        self._open = BatchSchema(labelled, flat, names)
         if isinstance(X, (list, tuple, Delayed)) or is_future(X):
             self._raw = _delayed_batches(X, y, sample_weight, names, labelled)
             self._held = ([batch for (batch,) in self._raw],)
@@ -430,7 +446,10 @@ class DaskSource(_SteppedPartitions):
                 for name, values in zip(names[1:], (y, sample_weight))
             ),
         )
-        held = self._held if _is_on_cluster(X) else dask.optimize(*self._held)
+        if _is_on_cluster(X):
+            held = self._held
+        else:
+            held = dask.optimize(*self._held)
         self._raw = list(zip(*map(_delayed_chunks, held)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
@@ -505,7 +524,8 @@ class DaskSource(_SteppedPartitions):
         For a batch of b examples the function must give an array (b, *shape) of `dtype`.
         Lengths of chunks that are not known stay so.
         """
-        task, predicted = function, dask.delayed(_as_result_array, pure=False)
+        task = function
+        predicted = dask.delayed(_as_result_array, pure=False)
         if self._rows_per_batch is not None:
             task = partial(_join_blocks, function, self._rows_per_batch)
         lengths = self.__dict__.get("lengths", (math.nan,) * len(self._raw))

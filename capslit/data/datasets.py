@@ -107,7 +107,8 @@ def load_digits() -> ImageData:
     from sklearn.datasets import load_digits as load
 
     bunch = load()
-    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    images = bunch.images.astype(np.uint8)
+    labels = bunch.target.astype(np.int64)
     content = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     return ImageData("digits", images, labels, DIGITS, 1540, 16.0, {"digits": content})
 
@@ -193,9 +194,17 @@ def _read_usps(content, expected):
 # %% ../../nbs/data/datasets.ipynb #cell-024
 def _unfilter(kind, row, above):
     "One row of a PNG picture with one byte per step, after the prediction `kind` has been undone."
-    row, above = row.astype(int), above.astype(int)
+    row = row.astype(int)
+    above = above.astype(int)
     for k in range(len(row)):
-        a, b, c = (row[k - 1], above[k], above[k - 1]) if k else (0, above[k], 0)
+        if k:
+            a = row[k - 1]
+            b = above[k]
+            c = above[k - 1]
+        else:
+            a = 0
+            b = above[k]
+            c = 0
         nearest = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[
             2
         ]  # Paeth's predictor
@@ -215,7 +224,8 @@ def _read_bit_png(content: bytes) -> np.ndarray:
     )
     check_format(fits, "is not a PNG picture with one bit per pixel")
     width, height = struct.unpack(">II", content[16:24])
-    data, place = b"", 8
+    data = b""
+    place = 8
     while place + 12 <= len(content):
         length, kind = struct.unpack(">I4s", content[place : place + 8])
         data += content[place + 8 : place + 8 + length] if kind == b"IDAT" else b""
@@ -223,7 +233,10 @@ def _read_bit_png(content: bytes) -> np.ndarray:
     rows = np.frombuffer(zlib.decompress(data), np.uint8).reshape(height, 1 + (width + 7) // 8)
     picture = np.zeros_like(rows[:, 1:])
     for k, row in enumerate(rows):
-        picture[k] = _unfilter(row[0], row[1:], picture[k - 1]) if row[0] else row[1:]
+        if row[0]:
+            picture[k] = _unfilter(row[0], row[1:], picture[k - 1])
+        else:
+            picture[k] = row[1:]
     return np.unpackbits(picture, axis=1)[:, :width].astype(bool)
 
 # %% ../../nbs/data/datasets.ipynb #cell-028
@@ -343,7 +356,10 @@ def _data_folders(data_home: str | PathLike | None = None) -> list[Path]:
 
     if data_home is not None:
         check_type("data_home", data_home, (str, PathLike), hint="pass the path of a folder")
-    folders = [] if data_home is None else [Path(data_home).expanduser()]
+    if data_home is None:
+        folders = []
+    else:
+        folders = [Path(data_home).expanduser()]
     if named := os.environ.get("CAPSLIT_DATA"):
         if not Path(named).expanduser().is_dir():
             raise DatasetError(
@@ -375,11 +391,10 @@ def _read_local(folders, source):
         try:
             return source.read(path.read_bytes())
         except (OSError, *CONTENT_ERRORS) as error:
-            said = (
-                storage_error(path, error, "read")
-                if isinstance(error, OSError)
-                else f"cannot use {path}: {error}; delete it, and it will be fetched again"
-            )
+            if isinstance(error, OSError):
+                said = storage_error(path, error, "read")
+            else:
+                said = f"cannot use {path}: {error}; delete it, and it will be fetched again"
             raise DatasetError(str(said)) from error
     return None
 
@@ -607,7 +622,8 @@ def load_omniglot_latin(
 # %% ../../nbs/data/datasets.ipynb #cell-047
 def line_templates() -> np.ndarray:
     "The causes of the lines: (2, 4, 4, 4), four horizontal and four vertical lines, 0 or 1."
-    templates, each = np.zeros((2, 4, 4, 4), np.uint8), np.arange(4)
+    templates = np.zeros((2, 4, 4, 4), np.uint8)
+    each = np.arange(4)
     templates[0, each, each] = 1
     templates[1, each, :, each] = 1
     return templates
@@ -617,11 +633,9 @@ def shape_templates() -> np.ndarray:
     """The causes of the shapes: (3, 16, 6, 6), a cross, a diagonal and an empty square, 3 × 3, in
     16 places, 0 or 1.
     """
-    cross, diagonal, square = (
-        [[0, 1, 0], [1, 1, 1], [0, 1, 0]],
-        np.eye(3),
-        [[1, 1, 1], [1, 0, 1], [1, 1, 1]],
-    )
+    cross = [[0, 1, 0], [1, 1, 1], [0, 1, 0]]
+    diagonal = np.eye(3)
+    square = [[1, 1, 1], [1, 0, 1], [1, 1, 1]]
     templates = np.zeros((3, 16, 6, 6), np.uint8)
     for place in range(16):
         row, column = divmod(place, 4)
@@ -816,7 +830,10 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
         Orthonormal columns, largest singular value first; the largest entry of each is positive.
     """
     source = _images("train_images", train_images)
-    x = (_rows("train_images", train_images),) if source is None else source
+    if source is None:
+        x = (_rows("train_images", train_images),)
+    else:
+        x = source
     p = x[0].shape[1] if source is None else source.n_features
     check_type("n_components", n_components, (int, np.integer))
     check_number(
@@ -872,7 +889,8 @@ def project(images: Any, projection: np.ndarray, scale: float = 1.0) -> np.ndarr
         Of images that do not lie in memory, the `capslit.data.sources.Source` of the projected
         ones.
     """
-    source, projection = _images("images", images), _rows("projection", projection)
+    source = _images("images", images)
+    projection = _rows("projection", projection)
     x = _rows("images", images) if source is None else None
     p = x.shape[1] if source is None else source.n_features
     check_same(p, len(projection), "images have {0} pixels, but projection has {1} rows")

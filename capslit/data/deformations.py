@@ -46,15 +46,14 @@ def linear_maps(
     (radians, from the downward to the rightward axis).
     """
     n = len(angle)
-    rotation, triangle = np.empty((n, 2, 2)), np.zeros((n, 2, 2))
+    rotation = np.empty((n, 2, 2))
+    triangle = np.zeros((n, 2, 2))
     rotation[:, 0, 0] = rotation[:, 1, 1] = np.cos(angle)
     rotation[:, 1, 0] = np.sin(angle)
     rotation[:, 0, 1] = -rotation[:, 1, 0]
-    triangle[:, 0, 0], triangle[:, 1, 1], triangle[:, 1, 0] = (
-        np.exp(log_height),
-        np.exp(log_width),
-        shear,
-    )
+    triangle[:, 0, 0] = np.exp(log_height)
+    triangle[:, 1, 1] = np.exp(log_width)
+    triangle[:, 1, 0] = shear
     return rotation @ triangle
 
 # %% ../../nbs/data/deformations.ipynb #cell-012
@@ -131,7 +130,10 @@ class Deformations:
             check_number(
                 item.name, getattr(self, item.name), at_least=5 if item.name == "smoothness" else 0
             )
-        whole = int(self.seed) if self.seed == int(self.seed) else self.seed
+        if self.seed == int(self.seed):
+            whole = int(self.seed)
+        else:
+            whole = self.seed
         check_number("seed", whole, below=2**128, integer=True)
 
     def draw(self, start: int, stop: int) -> "Draws":
@@ -249,10 +251,13 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
         np.clip(rows + 1, 0, height + 1),
         np.clip(columns + 1, 0, width + 1),
     )  # of the first of four pixels, in `padded`
-    top, left = np.floor(y), np.floor(x)
+    top = np.floor(y)
+    left = np.floor(x)
     at = (top * line + left).astype(np.intp) + (height + 5) * line * np.arange(n)[:, None, None]
-    across, out = _cubic_weights(x - left), np.zeros(rows.shape, np.float32)
-    value, along = np.empty_like(out), np.empty_like(out)
+    across = _cubic_weights(x - left)
+    out = np.zeros(rows.shape, np.float32)
+    value = np.empty_like(out)
+    along = np.empty_like(out)
     for down in _cubic_weights(y - top):
         np.multiply(padded.take(at, out=along, mode="clip"), across[0], out=along)
         for weight in across[1:]:
@@ -267,13 +272,17 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
 # %% ../../nbs/data/deformations.ipynb #cell-029-4
 def _thicken_image(x, amount, room):
     "`thicken` of one image x (height, width), in place; `room` has its shape."
-    (height, width), number = x.shape, np.float32
-    sign, amount = number(-1 if amount < 0 else 1), abs(amount)
+    (height, width) = x.shape
+    number = np.float32
+    sign = number(-1 if amount < 0 else 1)
+    amount = abs(amount)
     x *= sign
     for step in range(int(np.ceil(amount))):
         share = min(amount - number(step), number(1))
         for r in range(height):
-            here, above, below = x[r], x[max(r - 1, 0)], x[min(r + 1, height - 1)]
+            here = x[r]
+            above = x[max(r - 1, 0)]
+            below = x[min(r + 1, height - 1)]
             top = room[r]
             for c in range(width):
                 top[c] = max(here[c], max(above[c], below[c]))
@@ -289,9 +298,14 @@ def _thicken_image(x, amount, room):
 # %% ../../nbs/data/deformations.ipynb #cell-029-5
 def _inside(x, side):
     "A point of a side, counted from the first of its four pixels, kept within; 0 for NaN."
-    x, first, last = x + np.float32(1), np.float32(0), np.float32(side + 1)
-    x = x if x > first else first
-    return x if x < last else last
+    x = x + np.float32(1)
+    first = np.float32(0)
+    last = np.float32(side + 1)
+    if not (x > first):
+        x = first
+    if x < last:
+        return x
+    return last
 
 
 def _split_points(y, x, shape, at):
@@ -301,16 +315,23 @@ def _split_points(y, x, shape, at):
     """
     line = np.int32(shape[1] + 5)
     for t in range(len(y)):
-        top, left = _inside(y[t], shape[0]), _inside(x[t], shape[1])
+        top = _inside(y[t], shape[0])
+        left = _inside(x[t], shape[1])
         at[t] = np.int32(top) * line + np.int32(left)
-        y[t], x[t] = top - np.float32(np.int32(top)), left - np.float32(np.int32(left))
+        y[t] = top - np.float32(np.int32(top))
+        x[t] = left - np.float32(np.int32(left))
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-8
 def _keys_weights(f, weights):
     "`cubic_weights` (4, n) of fractions f (n,), in single precision."
-    half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
+    half = np.float32(0.5)
+    one = np.float32(1)
+    two = np.float32(2)
     three, five = np.float32(1.5), np.float32(2.5)  # halves
-    before, here, next, last = weights[0], weights[1], weights[2], weights[3]
+    before = weights[0]
+    here = weights[1]
+    next = weights[2]
+    last = weights[3]
     for t in range(len(f)):
         before[t] = f[t] * (-half + f[t] * (one - half * f[t]))
         here[t] = one + f[t] * f[t] * (three * f[t] - five)
@@ -321,7 +342,8 @@ def _keys_weights(f, weights):
 
 def _grey_range(padded, ends):
     "Smallest and largest value of a padded image (height, width); `ends` (2, width): room."
-    least, most = ends[0], ends[1]
+    least = ends[0]
+    most = ends[1]
     ends[:] = 0
     for r in range(len(padded)):
         for c in range(len(least)):
@@ -336,10 +358,16 @@ def _weighted_pixels(padded, line, at, down, across, low, high, out):
 
     `padded` are the rows of the padded image, of length `line`, one after another.
     """
-    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    one = np.uintp(1)
+    two = np.uintp(2)
+    three = np.uintp(3)
     for t in range(len(at)):
-        k, value = np.uintp(at[t]), np.float32(0)
-        before, here, next, last = across[0, t], across[1, t], across[2, t], across[3, t]
+        k = np.uintp(at[t])
+        value = np.float32(0)
+        before = across[0, t]
+        here = across[1, t]
+        next = across[2, t]
+        last = across[3, t]
         for j in range(4):
             value += (
                 padded[k] * before
@@ -354,12 +382,18 @@ def _weighted_pixels(padded, line, at, down, across, low, high, out):
 def _deform_images(images, amount, field, of_row, of_column, out):
     "`deform` of images (n, height, width) into `out`, from amounts (n,) and `_motion`."
     n, height, width = images.shape
-    number, size = np.float32, height * width
-    image, room = np.empty((height, width), number), np.empty((height, width), number)
-    padded, ends = np.zeros((height + 5, width + 5), number), np.empty((2, width + 5), number)
-    points, at = np.empty((2, height, width), number), np.empty(size, np.int32)
-    weights, pixels = np.empty((2, 4, size), number), padded.reshape(-1)
-    y, x = points[0].reshape(-1), points[1].reshape(-1)
+    number = np.float32
+    size = height * width
+    image = np.empty((height, width), number)
+    room = np.empty((height, width), number)
+    padded = np.zeros((height + 5, width + 5), number)
+    ends = np.empty((2, width + 5), number)
+    points = np.empty((2, height, width), number)
+    at = np.empty(size, np.int32)
+    weights = np.empty((2, 4, size), number)
+    pixels = padded.reshape(-1)
+    y = points[0].reshape(-1)
+    x = points[1].reshape(-1)
     for i in range(n):
         image[:] = images[i]
         _thicken_image(image, amount[i], room)
@@ -404,7 +438,8 @@ def deform(images: Any, draws: Draws) -> np.ndarray:
     images = check_shape("images", np.asarray(images), (len(draws.thickness), None, None))
     images = check_values("images", images.astype(np.float32, order="C"))
     height, width = images.shape[1:]
-    amount, kernel = np.sqrt(height * width) * draws.thickness, _compiled_deformation(images.size)
+    amount = np.sqrt(height * width) * draws.thickness
+    kernel = _compiled_deformation(images.size)
     if kernel is None:
         return resample(_thicken(images, amount), *sources(draws, height, width))
     out = np.empty_like(images)
@@ -489,7 +524,8 @@ class _TangentDraws(NamedTuple):
 def tangents(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "Central differences of images (n, height, width) to the right and downwards."
     x = np.pad(images, ((0, 0), (1, 1), (1, 1)))
-    right, down = x[:, 1:-1, 2:] - x[:, 1:-1, :-2], x[:, 2:, 1:-1] - x[:, :-2, 1:-1]
+    right = x[:, 1:-1, 2:] - x[:, 1:-1, :-2]
+    down = x[:, 2:, 1:-1] - x[:, :-2, 1:-1]
     return right / 2, down / 2
 
 

@@ -44,9 +44,12 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
     "Rows of an array that lies anywhere; of a memory map, a copy. None of None."
     if array is None:
         return None
-    part, mapped = array[start:stop], memory_map(array)
+    part = array[start:stop]
+    mapped = memory_map(array)
     if mapped is None:
-        return part if is_array_api_obj(part) else np.asarray(part)
+        if is_array_api_obj(part):
+            return part
+        return np.asarray(part)
     _check_length(mapped)
     advisable = part.size > 0 and hasattr(mmap, "MADV_DONTNEED")
     if advisable and part.flags.c_contiguous:

@@ -106,11 +106,9 @@ def as_source(
             " mmap_mode='r') or, if it holds Parquet files, capslit.data.arrow_source(path)"
         )
     if isinstance(X, Source):
-        return (
-            X
-            if y is None and sample_weight is None
-            else _with_columns(X, (y, sample_weight), names)
-        )
+        if y is None and sample_weight is None:
+            return X
+        return _with_columns(X, (y, sample_weight), names)
     if _is_dask(X) or (isinstance(X, (list, tuple)) and any(map(_is_deferred, X))):
         from capslit.data.dask import DaskSource
 

@@ -46,7 +46,9 @@ def as_input_array(name: str, x: Any) -> Any:
     other = (
         isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype not in (np.float32, np.float64)
     )
-    return np.asarray(x, np.float64) if other else as_floating(name, x)
+    if other:
+        return np.asarray(x, np.float64)
+    return as_floating(name, x)
 
 # %% ../../nbs/data/sources.ipynb #cell-004-2
 def check_examples(name: str, array: Any, flat: bool, *, empty: bool = False) -> Any:
@@ -85,7 +87,10 @@ def _check_finite(name, values):
 
 def _column_values(name, values, n):
     "Labels or weights (n,) as a NumPy array."
-    values = to_numpy(values) if is_array_api_obj(values) else np.asarray(values)
+    if is_array_api_obj(values):
+        values = to_numpy(values)
+    else:
+        values = np.asarray(values)
     check_shape(name, values, (n,), hint="pass one entry for each example")
     if values.dtype.kind == "f":
         _check_finite(name, values)
@@ -95,7 +100,10 @@ def _column_values(name, values, n):
 def _label_values(name, values, n):
     "Labels (n,) as a NumPy array; of objects, all must be text, for others cannot be sorted."
     values = _column_values(name, values, n)
-    strange = [v for v in values if not isinstance(v, str)] if values.dtype == object else []
+    if values.dtype == object:
+        strange = [v for v in values if not isinstance(v, str)]
+    else:
+        strange = []
     if strange:
         raise ValueError(
             f"{name} holds {strange[0]!r}, but labels that are objects must be "
@@ -175,16 +183,21 @@ class BatchSchema:
 
     def checked(self, x: Any, y: Any, w: Any) -> tuple:
         "The batch as arrays of this schema; ValueError or TypeError says what is wrong."
-        given, x = x, self._inputs(_input_rows(self.names[0], x, self.flat))
+        given = x
+        x = self._inputs(_input_rows(self.names[0], x, self.flat))
         self._check_columns(given)
         check_labels_given(self.names, y, self.labelled)
-        y = None if y is None else _label_values(self.names[1], y, len(x))
+        if y is None:
+            y = None
+        else:
+            y = _label_values(self.names[1], y, len(x))
         return x, y, self._weights(w, x)
 
     def _inputs(self, x):
         name = self.names[0]
         if self.n_features is None:
-            self.n_features, self.dtype = x.shape[1], x.dtype
+            self.n_features = x.shape[1]
+            self.dtype = x.dtype
         check_same(
             x.shape[1],
             self.n_features,
@@ -202,7 +215,8 @@ class BatchSchema:
     def _check_columns(self, x):
         found = _get_feature_names(x)
         if found is not None:
-            self.frame = _safe_indexing(x, [0]) if self.frame is None else self.frame
+            if self.frame is None:
+                self.frame = _safe_indexing(x, [0])
             for pair in zip(found, _get_feature_names(self.frame)):
                 check_same(
                     *pair,
@@ -212,7 +226,8 @@ class BatchSchema:
                 )
 
     def _weights(self, w, x):
-        name, given = self.names[2], "without" if w is None else "with"
+        name = self.names[2]
+        given = "without" if w is None else "with"
         if self.weighted is None:
             self.weighted = w is not None
         check_same(
@@ -220,7 +235,9 @@ class BatchSchema:
             "with" if self.weighted else "without",
             name + " must come with every batch or with none; the first came {1}",
         )
-        return None if w is None else _weight_values(name, w, x)
+        if w is None:
+            return None
+        return _weight_values(name, w, x)
 
 # %% ../../nbs/data/sources.ipynb #cell-007
 def batch_error(index: int, error: Exception) -> BatchError:
@@ -282,7 +299,8 @@ def _make_inspection(n, low, high, classes, labels, weights):
         weight = np.array([n if weights is None else np.sum(weights)])
         return Inspection(n, low, high, None, np.array([n]), weight, None, weights)
     m = len(classes)
-    counts, weight = np.bincount(labels, minlength=m), np.bincount(labels, weights, m)
+    counts = np.bincount(labels, minlength=m)
+    weight = np.bincount(labels, weights, m)
     labels = _smallest_unsigned(classes, labels)
     return Inspection(n, low, high, classes, counts, weight, labels, weights)
 
@@ -290,21 +308,28 @@ def _make_inspection(n, low, high, classes, labels, weights):
 def inspect_batch(batch: tuple) -> Inspection:
     "The `Inspection` of one batch that has been checked."
     x, y, w = batch
-    classes, labels = (None, None) if y is None else np.unique(y, return_inverse=True)
+    if y is None:
+        classes = None
+        labels = None
+    else:
+        classes, labels = np.unique(y, return_inverse=True)
     return _make_inspection(len(x), x.min(axis=0), x.max(axis=0), classes, labels, w)
 
 # %% ../../nbs/data/sources.ipynb #cell-029
 def merge_inspections(inspections: Iterable) -> Inspection:
     "The `Inspection` of all batches from those of each, in order."
     found = not_empty("X", list(inspections))
-    classes, labels, weights = None, None, None
+    classes = None
+    labels = None
+    weights = None
     if found[0].weights is not None:
         weights = np.concatenate([f.weights for f in found])
     if found[0].classes is not None:
         classes = np.unique(np.concatenate([f.classes for f in found]))
         tables = (_smallest_unsigned(classes, np.searchsorted(classes, f.classes)) for f in found)
         labels = np.concatenate([table[f.labels] for table, f in zip(tables, found)])
-    low, high = np.min([f.low for f in found], axis=0), np.max([f.high for f in found], axis=0)
+    low = np.min([f.low for f in found], axis=0)
+    high = np.max([f.high for f in found], axis=0)
     return _make_inspection(sum(f.n_samples for f in found), low, high, classes, labels, weights)
 
 # %% ../../nbs/data/sources.ipynb #cell-029-2
@@ -370,7 +395,9 @@ def check_index(index: Any, n: int) -> np.ndarray:
 
 def _take_rows(source, index):
     "The examples with the sorted numbers `index`."
-    inputs, columns, found = None, [], 0
+    inputs = None
+    columns = []
+    found = 0
     for start, stop, load in source.chunks():
         rows = index[slice(*np.searchsorted(index, (start, stop)))] - start
         if not rows.size:
@@ -412,7 +439,8 @@ class Source:
         An example with the names of the columns, if they have names.
     """
 
-    sliceable, arrays = False, None
+    sliceable = False
+    arrays = None
 
     def __init__(
         self,
@@ -423,22 +451,27 @@ class Source:
         sliceable: bool = False,
         arrays: tuple | None = None,
     ):
-        self.read, self.n = read, n
+        self.read = read
+        self.n = n
         self.schema = BatchSchema() if schema is None else schema
-        self.sliceable, self.arrays = sliceable, arrays
+        self.sliceable = sliceable
+        self.arrays = arrays
 
     @cached_property
     def n_samples(self) -> int:
         if self.n is None:
             return self.inspect().n_samples
-        return self.n() if callable(self.n) else self.n
+        if callable(self.n):
+            return self.n()
+        return self.n
 
     def _known(self, attribute):
         "An attribute of the schema; if need be, the first batch is read to know it."
         if self.schema.n_features is None:
             first = next(iter(self), None)
             x = not_empty(self.schema.names[0], first)[0]
-            self.schema.n_features, self.schema.dtype = x.shape[1], x.dtype
+            self.schema.n_features = x.shape[1]
+            self.schema.dtype = x.dtype
         return getattr(self.schema, attribute)
 
     n_features = property(lambda self: self._known("n_features"))
@@ -470,7 +503,9 @@ class Source:
         if not hasattr(self, "_inspection"):
             self._inspection = merge_inspections(map(inspect_batch, self))
             self.__dict__.setdefault("n_samples", self._inspection.n_samples)
-        return self._inspection if classes is None else _with_classes(self._inspection, classes)
+        if classes is None:
+            return self._inspection
+        return _with_classes(self._inspection, classes)
 
     def accumulate(self, function: Callable, rows: int, pool: Executor | None = None) -> tuple:
         "Σ function(block) over blocks of `rows` examples, to the bits of data in memory."
@@ -489,7 +524,8 @@ class Source:
 
         With `rows`, of blocks of so many examples; with `out`, put into that array.
         """
-        parts, start = [], 0
+        parts = []
+        start = 0
         for block in self if rows is None else self.rebatch(rows):
             part = function(block)
             if out is None:
@@ -497,7 +533,9 @@ class Source:
             else:
                 out[start : start + len(part)] = part
             start += len(part)
-        return np.concatenate(parts) if out is None else out
+        if out is None:
+            return np.concatenate(parts)
+        return out
 
     def take(self, index: Any) -> tuple:
         "The examples with the sorted numbers `index`, in memory, as one batch."
@@ -537,7 +575,8 @@ def is_lazy(array: Any) -> bool:
 
 def _row_ranges(array, rows=None):
     "The ranges of rows in which an array is read: `rows` each, or about `READ_BYTES` bytes."
-    n, bytes_per_row = array.shape[0], math.prod(array.shape[1:]) * array.dtype.itemsize
+    n = array.shape[0]
+    bytes_per_row = math.prod(array.shape[1:]) * array.dtype.itemsize
     stored = (getattr(array, "chunks", None) or (1,))[0]
     rows = rows or max(1, READ_BYTES // max(1, bytes_per_row) // stored) * stored
     return ((start, min(start + rows, n)) for start in range(0, n, rows))
@@ -614,14 +653,19 @@ def _next_pass(name, stream):
 
 # %% ../../nbs/data/sources.ipynb #cell-023
 def _batch_format(labelled):
-    return "(X, y) or (X, y, weight)" if labelled else "X, (X,) or (X, weight)"
+    if labelled:
+        return "(X, y) or (X, y, weight)"
+    return "X, (X,) or (X, weight)"
 
 
 def _check_no_labels(name, weight):
     "ValueError for what looks like labels where a stream has weights, if anything."
     if weight is None:
         return
-    dtype = weight.dtype if hasattr(weight, "dtype") else np.asarray(weight).dtype
+    if hasattr(weight, "dtype"):
+        dtype = weight.dtype
+    else:
+        dtype = np.asarray(weight).dtype
     if "float" not in str(dtype).lower():
         raise ValueError(
             f"{name} comes in batches (X, weight) whose weights are not floating-"
@@ -638,7 +682,8 @@ def unpack_batch(batch: Any, labelled: bool | None, name: str = "X") -> tuple:
             f"{name} comes in a batch that is a {type(batch).__name__}; "
             f"let each batch be {_batch_format(labelled)}"
         )
-    batch = batch if isinstance(batch, tuple) else (batch,)
+    if not (isinstance(batch, tuple)):
+        batch = (batch,)
     if labelled is None:
         return batch[0], None, None
     found = batch if labelled else (batch[0], None, *batch[1:])
@@ -671,7 +716,8 @@ def _parts_of_batch(batch, index, schema, keep):
 
 
 def _stream_chunks(stream, schema, rows):
-    total, keep = 0, isinstance(stream, (list, tuple))
+    total = 0
+    keep = isinstance(stream, (list, tuple))
     for index, batch in em.numbered(_next_pass(schema.names[0], stream)):
         for start, stop, load in _parts_of_batch(batch, index, schema, keep):
             yield Chunk(total + start, total + stop, load)
@@ -694,7 +740,10 @@ def check_no_columns(y: Any, sample_weight: Any, names: tuple, labelled: bool | 
     "ValueError if labels or weights are given beside a stream, whose batches hold them."
     if y is not None or sample_weight is not None:
         both = f"{names[1]} and {names[2]} belong"
-        said = both if labelled or y is not None else f"{names[2]} belongs"
+        if labelled or y is not None:
+            said = both
+        else:
+            said = f"{names[2]} belongs"
         raise ValueError(
             f"{said} in the batches of {names[0]}; let each batch be {_batch_format(labelled)}"
         )
@@ -738,7 +787,9 @@ def check_mask(mask: Any, n: int) -> np.ndarray:
 # %% ../../nbs/data/sources.ipynb #cell-033-2
 def _load_chosen(load, keep):
     batch = load()
-    return batch if keep.all() else em.chosen(batch, keep)
+    if keep.all():
+        return batch
+    return em.chosen(batch, keep)
 
 
 def _chosen_chunks(source, mask, rows):

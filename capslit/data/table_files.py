@@ -48,7 +48,9 @@ def clean_text(column: "pd.Series") -> "pd.Series":
         if not isinstance(value, str):
             return value
         word = value.strip()
-        return None if word.lower() in MISSING_WORDS else word
+        if word.lower() in MISSING_WORDS:
+            return None
+        return word
 
     cleaned = [clean(value) for value in column]
     return import_pandas().Series(cleaned, column.index, dtype=object, name=column.name)
@@ -130,7 +132,9 @@ def _frame_of_text(text):
     if unnamed.any():
         warnings.warn(f"columns without a name are left out: {unnamed.sum()}")
     frame = frame.loc[:, ~unnamed]
-    return _with_decimal_points(frame) if separator == ";" else frame
+    if separator == ";":
+        return _with_decimal_points(frame)
+    return frame
 
 
 def _check_names(names):
@@ -169,7 +173,10 @@ def _read(path):
                 "Parquet files need pyarrow: pip install 'capslit[parquet]'; or save it as CSV"
             ) from error
         return frame.drop(columns=list(index_columns(frame.columns))).rename(columns=str)
-    text = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    if content.startswith(b"\x1f\x8b"):
+        text = gzip.decompress(content)
+    else:
+        text = content
     try:
         return _frame_of_text(text.decode("utf-8-sig"))
     except pandas.errors.EmptyDataError:
@@ -195,7 +202,10 @@ def read_frame(path: str | PathLike) -> "pd.DataFrame":
 def shortlist(words: Iterable, count: int = 12) -> str:
     "Some words in quotes, for a message."
     words = list(words)
-    more = f" and {len(words) - count} others" if len(words) > count else ""
+    if len(words) > count:
+        more = f" and {len(words) - count} others"
+    else:
+        more = ""
     return ", ".join(map(repr, words[:count])) + more
 
 
@@ -209,7 +219,10 @@ def _check_target(name, labels):
     quantity = np.isfinite(values).all() and len(counts) > max(20, whole * len(labels) / 10)
     rare = counts.index[counts < 2]
     if len(counts) < 2:
-        has = f"the single class {counts.index[0]!r}" if len(counts) else "no entry"
+        if len(counts):
+            has = f"the single class {counts.index[0]!r}"
+        else:
+            has = "no entry"
         raise ValueError(f"the target column {name!r} has {has}; two classes are needed")
     if quantity:
         raise ValueError(
@@ -236,7 +249,9 @@ def _class_labels(labels: "pd.Series") -> np.ndarray:
     "The labels (n,) of a target column: text, or whole numbers if all are written as such."
     names = np.array(list(labels), dtype=str)
     whole = all(re.fullmatch(r"0|-?[1-9]\d{0,17}", name) for name in np.unique(names))
-    return names.astype(np.int64) if whole else names
+    if whole:
+        return names.astype(np.int64)
+    return names
 
 # %% ../../nbs/data/table_files.ipynb #cell-025
 def read_table(
@@ -280,6 +295,7 @@ def read_table(
         gaps = labels.isna()
         if gaps.any():
             warnings.warn(f"rows without a value of {target!r} are left out: {gaps.sum()}")
-        frame, labels = frame[~gaps], labels[~gaps]
+        frame = frame[~gaps]
+        labels = labels[~gaps]
         _check_target(target, labels)
     return frame.drop(columns=[target, *drop]).reset_index(drop=True), _class_labels(labels)

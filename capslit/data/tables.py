@@ -113,7 +113,8 @@ EMBEDDED = ("iris", "wine", "breast_cancer", "digits")
 
 def _numeric(name, X, y, class_names, feature_names):
     "The `TableData` of numbers that come from no file."
-    X, y = np.ascontiguousarray(X, dtype="<f8"), np.ascontiguousarray(y, dtype="<i8")
+    X = np.ascontiguousarray(X, dtype="<f8")
+    y = np.ascontiguousarray(y, dtype="<i8")
     content = hashlib.sha256(X.tobytes() + y.tobytes()).hexdigest()
     return TableData(
         name,
@@ -280,7 +281,10 @@ def _keel(name):
         content = check_sha256(decompress(content), KEEL[name])
         return _table(name, _entries(content), {f"{name}.dat": KEEL[name]})
 
-    mirrors = [f"{KEEL_PROGRAM}/{name}/{name}.dat"] if name in IN_PROGRAM else []
+    if name in IN_PROGRAM:
+        mirrors = [f"{KEEL_PROGRAM}/{name}/{name}.dat"]
+    else:
+        mirrors = []
     mirrors += [f"{scheme}://{KEEL_SITE}/{name}.zip" for scheme in ("https", "http")]
     return RemoteFile(
         f"tables/{name}.dat.gz", tuple(mirrors), read, partial(_unpack_keel, name=name)
@@ -316,7 +320,10 @@ def load_table(
     check_choice("name", name, TABLES)
     if name in KEEL:
         return fetch(_keel(name), data_home, download)
-    load = _load_embedded if name in EMBEDDED else _load_made if name in MADE else _load_penguins
+    if name in EMBEDDED:
+        load = _load_embedded
+    else:
+        load = _load_made if name in MADE else _load_penguins
     return load(name)
 
 # %% ../../nbs/data/tables.ipynb #cell-045

@@ -72,8 +72,10 @@ def _improved_kinds(
     scores (n, L, K); V (L, D, K); gap (n, D) = h̄ − W c̄, in place as well.
     """
     for patch in range(q.shape[1]):
-        known, Vl = q[:, patch], V[patch]
-        own, centre = known @ Vl.T, Vl.mean(axis=1, keepdims=True)
+        known = q[:, patch]
+        Vl = V[patch]
+        own = known @ Vl.T
+        centre = Vl.mean(axis=1, keepdims=True)
         pull = (gap + own / n_draws) @ Vl - np.sum(Vl * Vl, axis=0) / (2 * n_draws)
         logits = n_draws * scores[:, patch] + label_weight * pull
         reach = np.max(np.sum((Vl - centre) ** 2, axis=0))
@@ -88,7 +90,8 @@ def _improved_kinds(
 def _second_moments_of_kinds(q: np.ndarray, pooling: np.ndarray, n_draws: int) -> np.ndarray:
     "Σ E[c cᵀ] (C, C) of pooled kinds with a constant, C = G · K + 1."
     c = _with_constant(pooled(q, pooling))
-    G, (_, L, K) = len(pooling), q.shape
+    G = len(pooling)
+    (_, L, K) = q.shape
     each = np.stack([np.diag(q[:, l].sum(axis=0)) - q[:, l].T @ q[:, l] for l in range(L)])
     spread = np.einsum("gl,hl,lkj->gkhj", pooling, pooling, each, optimize=True)
     gram = c.T @ c
@@ -129,7 +132,8 @@ def _redrawn_kinds(
         after = _label_log_probability(moved, y)
         accepted = np.log(rng.random(len(y))) < label_weight * (after - logs)
         q[accepted, patch] = proposed[accepted, patch]
-        poses[accepted], logs[accepted] = moved[accepted], after[accepted]
+        poses[accepted] = moved[accepted]
+        logs[accepted] = after[accepted]
     return q
 
 # %% ../../nbs/deeper/joint.ipynb #2319a522
@@ -137,7 +141,8 @@ def sampled_probabilities(
     model: Any, parameters: Any, z: np.ndarray, n_draws: int, rng: np.random.Generator
 ) -> np.ndarray:
     "Mean of P(· | c(s)) (n, m) over `n_draws` draws of kinds that do not see the label."
-    shares, total = softmax(model.scores(parameters, z), axis=2), 0
+    shares = softmax(model.scores(parameters, z), axis=2)
+    total = 0
     for _ in range(n_draws):
         poses = _poses_of(parameters.weights[0], pooled(_drawn_kinds(shares, rng), model.pooling))
         logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
@@ -196,7 +201,9 @@ class _Kinds(WarmStarts):
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory of `n_images`; None if no kinds are improved."
         shape = n_problems, self.n_images, self.pooling.shape[1], self.n_kinds
-        return np.zeros(shape) if self.n_images and self.n_sweeps else None
+        if self.n_images and self.n_sweeps:
+            return np.zeros(shape)
+        return None
 
     def block_rows(self, parameters: Any) -> int:
         "Images per block."
@@ -208,7 +215,8 @@ class _Bound(_Kinds):
 
     def kinds(self, parameters: Any, z: np.ndarray, y: np.ndarray, row: Any) -> tuple:
         "Scores and posterior probabilities of kinds (n, L, K), given the labels."
-        scores, weights = self.scores(parameters, z), parameters.weights[0]
+        scores = self.scores(parameters, z)
+        weights = parameters.weights[0]
         q = softmax(scores, axis=2)
         if self.memory is not None:
             known = self.memory[0][0, row]
@@ -297,7 +305,8 @@ class JointRegression(_Bound):
             return MixtureCodes(*self.held, self.upper(statistics))
         sums = statistics.kinds[0]
         N = np.maximum(sums[:, -1:], 1e-12)
-        mu, p = sums[:, :-1] / N, sums.shape[1] - 1
+        mu = sums[:, :-1] / N
+        p = sums.shape[1] - 1
         variance = (statistics.squares - np.sum(N * mu * mu)) / (p * np.sum(N))
         log_weights = np.log(N / np.sum(N))[None, :, 0]
         return MixtureCodes(log_weights, mu[None], np.log(variance), self.upper(statistics))
@@ -384,7 +393,10 @@ def stochastic_em(
     "Parameters after each iteration, with `n_chains` draws of the kinds of each image."
     rows = np.repeat(np.arange(len(z)), n_chains)
     many = z[rows], y[rows], None, np.arange(len(rows))
-    own = {"solver": gate_solver(many[0])} if isinstance(model, GatedRegression) else {}
+    if isinstance(model, GatedRegression):
+        own = {"solver": gate_solver(many[0])}
+    else:
+        own = {}
     model = replace(model, rng=rng, n_images=len(rows), alpha=n_chains * model.alpha, **own)
     begun = State.start(start, warm=model.warm_starts(1))
     states = iterate(model, begun, many, (Round(n_iter),), momentum=momentum)

@@ -63,11 +63,13 @@ class _Scaled(NamedTuple):
 
 def _scaled(w, capsule_dim):
     "_Scaled of squared norms (m, n), in double precision."
-    m, D = len(w), len(w) * capsule_dim
+    m = len(w)
+    D = len(w) * capsule_dim
     w = np.minimum(w, np.finfo(w.dtype).max / (4 * m)).astype(np.float64)
     w = np.minimum(w, 1e150)  # beyond it nothing changes
     beta = w.sum(axis=0) / 2
-    N, kappa = beta + D / 2, []
+    N = beta + D / 2
+    kappa = []
     for dim in (D - 2, D, D + 2, D + 4):
         rest, shrink = rest_and_shrink(beta, dim)
         kappa.append(N / (beta + rest) * (N * shrink))
@@ -128,7 +130,8 @@ def pair_probability(squared_norms: Any, pairs: Any, capsule_dim: int) -> np.nda
 # %% ../../nbs/deeper/pairs.ipynb #pairs-16
 def _posterior(s, pairs):
     "Ratios (m, n) of posterior and prior means, and 2P (n,)."
-    rows, (v, u) = np.arange(len(pairs)), _of_pairs(s.v, pairs)
+    rows = np.arange(len(pairs))
+    (v, u) = _of_pairs(s.v, pairs)
     twice = _both(s, v, u)
     ratio = np.repeat((_both(s, v, u, 1) / twice)[None], len(s.v), axis=0)
     for label, other in ((pairs[:, 0], u), (pairs[:, 1], v)):
@@ -148,8 +151,10 @@ def pair_posterior_ratios(squared_norms: Any, pairs: Any, capsule_dim: int) -> n
 # %% ../../nbs/deeper/pairs.ipynb #pairs-19
 def _among(s):
     "P(label is one of two different ones) (m, n)."
-    m, others = len(s.v), s.v.sum(axis=0) - s.v
-    (low, middle, high), e = s.kappa[:3], s.e
+    m = len(s.v)
+    others = s.v.sum(axis=0) - s.v
+    (low, middle, high) = s.kappa[:3]
+    e = s.e
     P = (m - 1) * e**2 * low + e * ((m - 1) * s.v + others) * middle + s.v * others * high
     return 2 * P / P.sum(axis=0)
 
@@ -169,7 +174,8 @@ def longest_two(w: np.ndarray) -> np.ndarray:
 # %% ../../nbs/deeper/pairs.ipynb #pairs-22
 def _rival(s, pairs):
     "2P (n,) of the most probable pair other than S."
-    rows, own = np.arange(len(pairs)), np.maximum(*_of_pairs(s.v, pairs))
+    rows = np.arange(len(pairs))
+    own = np.maximum(*_of_pairs(s.v, pairs))
     outside = s.v.copy()
     for k in (0, 1):
         outside[pairs[:, k], rows] = -1
@@ -190,15 +196,20 @@ class _PairRegression(CapsuleRegression):
 
     def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
-        nu = np.zeros(len(self.dims)) if threshold is None else threshold
-        weights, (x, pairs, weight) = parameters.weights, batch
+        if threshold is None:
+            nu = np.zeros(len(self.dims))
+        else:
+            nu = threshold
+        weights = parameters.weights
+        (x, pairs, weight) = batch
         poses, norms = pose_vectors(weights.astype(x.dtype, copy=False), x)
         found = []
         for h, norm, dims, limit in zip(poses, norms, self.dims, nu):
             s = _scaled(norm, int(dims[0]))
             ratio, twice = _posterior(s, pairs)
             ratio[:, _rival(s, pairs) <= limit * twice] = 1
-            logs, wrong = np.log(twice / 2), _misnamed(norm, pairs)
+            logs = np.log(twice / 2)
+            wrong = _misnamed(norm, pairs)
             found.append(_summed(h, ratio, logs, wrong, x, weight, weights.shape[3]))
         return CapsuleStatistics(*map(np.stack, zip(*found)))
 
@@ -206,7 +217,8 @@ class _PairRegression(CapsuleRegression):
         "ErrorCount of a batch: examples of which not both labels are named."
         x, pairs, weight = batch
         _, norms = pose_vectors(parameters.weights.astype(x.dtype, copy=False), x)
-        weight = np.ones(len(x)) if weight is None else weight
+        if weight is None:
+            weight = np.ones(len(x))
         errors = np.array([weight @ _misnamed(norm, pairs) for norm in norms], np.float64)
         return ErrorCount(errors, np.full(len(norms), weight.sum(dtype=np.float64)))
 
@@ -219,7 +231,8 @@ def _misnamed(norm, pairs):
 
 def _summed(poses, ratio, logs, wrong, x, weight, p):
     "CapsuleStatistics of one problem, from poses (m, d, b), ratios (m, b) and numbers (b,)."
-    weight = np.ones(len(x)) if weight is None else weight
+    if weight is None:
+        weight = np.ones(len(x))
     m, d, b = poses.shape
     h = poses * (ratio * weight).astype(x.dtype)[:, None, :]
     rows = h.reshape(m * d, b)
@@ -246,7 +259,8 @@ def _exactly_one(n_classes: int) -> np.ndarray:
     held = np.zeros((len(first), n_classes), bool)
     rows = np.arange(len(first))
     held[rows, first] = held[rows, second] = True
-    one, other = held[:, first].T, held[:, second].T
+    one = held[:, first].T
+    other = held[:, second].T
     return np.where(one & ~other, 0, np.where(other & ~one, 1, -1))
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-55
@@ -257,8 +271,10 @@ def strengths(odds: np.ndarray) -> np.ndarray:
     k = odds.shape[1]
     m = round((1 + (1 + 8 * k) ** 0.5) / 2)
     sign = np.zeros((k, m), odds.dtype)
-    rows, (first, second) = np.arange(k), np.triu_indices(m, 1)
-    sign[rows, first], sign[rows, second] = 1, -1
+    rows = np.arange(k)
+    (first, second) = np.triu_indices(m, 1)
+    sign[rows, first] = 1
+    sign[rows, second] = -1
     return odds @ (sign / m)
 
 
@@ -354,7 +370,8 @@ def _problem_of_pairs(
     rng: np.random.Generator | None = None,
 ) -> tuple:
     "A `PairRegression`, and parameters: capsules in the subspaces of their classes."
-    targets, dims = np.arange(n_classes)[None], np.full((1, n_classes), capsule_dim)
+    targets = np.arange(n_classes)[None]
+    dims = np.full((1, n_classes), capsule_dim)
     labels = range(n_classes)
     both = [second_moments((X, pairs[:, k], None), labels, affine) for k in (0, 1)]
     moments = SecondMoments(both[0].gram + both[1].gram, both[0].weight + both[1].weight)
@@ -378,10 +395,8 @@ def _problems_of_two_labels(
     """A `CapsuleRegression` of each two labels, whose classes are pairs, and parameters: capsules
     in the subspaces of their labels.
     """
-    targets, dims = (
-        _exactly_one(n_classes),
-        np.full((n_classes * (n_classes - 1) // 2, 2), capsule_dim),
-    )
+    targets = _exactly_one(n_classes)
+    dims = np.full((n_classes * (n_classes - 1) // 2, 2), capsule_dim)
     each = second_moments((X, _pair_numbers(pairs, n_classes), None), range(len(targets)), affine)
     holds = indicators(np.stack(np.triu_indices(n_classes, 1), axis=1), n_classes)
     own = [rows > 0 for rows in holds.T]  # the pairs with a label
@@ -458,8 +473,10 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class, tags.classifier_tags.multi_label = False, True
-        tags.target_tags.single_output, tags.target_tags.multi_output = False, True
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
         return tags
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-33
@@ -570,14 +587,16 @@ class CapsulePairClassifier(Saved, _Named):
         self._validate_params()
         batch = self._examples("X", X, "Y", Y, reset=True)
         n_classes = np.shape(Y)[1]
-        held_out = (
-            None
-            if X_val is None
-            else self._examples("X_val", X_val, "Y_val", Y_val, False, n_classes)
-        )
+        if X_val is None:
+            held_out = None
+        else:
+            held_out = self._examples("X_val", X_val, "Y_val", Y_val, False, n_classes)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         several = self.architecture == "ovo"
-        posed = _problems_of_two_labels if several else _problem_of_pairs
+        if several:
+            posed = _problems_of_two_labels
+        else:
+            posed = _problem_of_pairs
         model, start = posed(*batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng)
         if several:  # the pairs of labels are the classes of the problems
             batch, held_out = (
@@ -591,14 +610,17 @@ class CapsulePairClassifier(Saved, _Named):
 
     def _settings(self):
         "Arguments of `em.fit`."
-        rounds, momentum = threshold_schedule(self.thresholds, self.patience), self.momentum
+        rounds = threshold_schedule(self.thresholds, self.patience)
+        momentum = self.momentum
         plain = not any(r.options["threshold"] for r in rounds)
-        moved = (
-            {"acceleration": SafeMomentum(momentum)}
-            if plain and momentum
-            else {"momentum": momentum}
-        )
-        n_threads = None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        if plain and momentum:
+            moved = {"acceleration": SafeMomentum(momentum)}
+        else:
+            moved = {"momentum": momentum}
+        if self.n_jobs is None:
+            n_threads = None
+        else:
+            n_threads = effective_n_jobs(self.n_jobs)
         return moved | {
             "rounds": rounds,
             "tol": self.tol,
@@ -622,12 +644,12 @@ class CapsulePairClassifier(Saved, _Named):
         "Set what was learned."
         weights = result.parameters.weights
         one = len(weights) == 1  # a single problem has no axis of problems
-        weights = weights[0] if one else weights
-        self.coef_, self.intercept_ = (
-            np.ascontiguousarray(weights[..., :-1]),
-            np.ascontiguousarray(weights[..., -1]),
-        )
-        self.classes_, self.n_iter_ = np.arange(n_classes), result.n_iter
+        if one:
+            weights = weights[0]
+        self.coef_ = np.ascontiguousarray(weights[..., :-1])
+        self.intercept_ = np.ascontiguousarray(weights[..., -1])
+        self.classes_ = np.arange(n_classes)
+        self.n_iter_ = result.n_iter
         names = (
             "objective",
             "log_likelihood",

@@ -79,7 +79,9 @@ class _EqualSpheres(Mixtures):
 # %% ../../nbs/deeper/patches.ipynb #cell-020
 def _spheres_to_learn(z: np.ndarray, n_components: int, rng: Any) -> tuple:
     "The model, and parameters from which EM starts: some of the patches z (n, p) are the means."
-    m, p, typical = n_components, z.shape[1], max(float(np.mean(z * z)), 1e-3)
+    m = n_components
+    p = z.shape[1]
+    typical = max(float(np.mean(z * z)), 1e-3)
     means = z[None, rng.permutation(len(z))[:m]]
     start = np.full((1, m), 1 / m), means, np.full((1, m, p), typical / 2)
     return _EqualSpheres("spherical", 1e-6), mixture_parameters(*start)
@@ -95,7 +97,8 @@ def _as_mixture(model: _EqualSpheres, parameters: MixtureParameters) -> Gaussian
 # %% ../../nbs/deeper/patches.ipynb #cell-027
 def sphere_filters(mixture: GaussianMixture) -> tuple:
     "A (p, m) and b (m,): log N(z; μ_k, σ²I) is A.T z + b, but for what all k share."
-    mu, variance = mixture.means_, mixture.covariances_[0]
+    mu = mixture.means_
+    variance = mixture.covariances_[0]
     return mu.T / variance, -np.sum(mu * mu, axis=1) / (2 * variance)
 
 
@@ -136,14 +139,24 @@ def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
 # %% ../../nbs/deeper/patches.ipynb #cell-035
 def _patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tuple:
     'Height and width of a patch, stride, and grids, with "auto" resolved.'
-    side, longer = min(shape), max(shape)
-    size = max(3, round(side / 5)) if patch_size == "auto" else patch_size
+    side = min(shape)
+    longer = max(shape)
+    if patch_size == "auto":
+        size = max(3, round(side / 5))
+    else:
+        size = patch_size
     if patch_size != "auto":
         check_number("patch_size", size, at_most=longer, integer=True, hint=f"images are {shape}")
     step = max(1, side // 14) if stride == "auto" else stride
     most = max((s - min(size, s)) // step + 1 for s in shape)
-    grids = max(1, min(4, most // 2)) if isinstance(pooling, str) else pooling
-    grids = tuple(grids) if isinstance(grids, Sequence) else (grids,)
+    if isinstance(pooling, str):
+        grids = max(1, min(4, most // 2))
+    else:
+        grids = pooling
+    if isinstance(grids, Sequence):
+        grids = tuple(grids)
+    else:
+        grids = (grids,)
     if not grids:
         raise ValueError("pooling is empty; pass a number of regions per side, or several")
     for g in grids:
@@ -165,15 +178,20 @@ def _drawn_patches(
     remain.
     """
     height, width = (side - s + 1 for side, s in zip(shape, size))
-    total, several = len(X) * height * width, 4 * count
-    at = np.arange(total) if total <= several else rng.randint(total, size=several)
+    total = len(X) * height * width
+    several = 4 * count
+    if total <= several:
+        at = np.arange(total)
+    else:
+        at = rng.randint(total, size=several)
     image, at = np.divmod(at, height * width)
     row, column = np.divmod(at, width)
     inside = (shape[1] * np.arange(size[0])[:, None] + np.arange(size[1])).ravel()
     found = X[image[:, None], (shape[1] * row + column)[:, None] + inside].astype(np.float64)
     variance = np.var(found / (np.max(np.abs(found)) or 1), axis=1)
     kept = np.flatnonzero(variance > 1e-3 * np.mean(variance))
-    kept = kept if len(kept) >= least else np.arange(len(found))
+    if not (len(kept) >= least):
+        kept = np.arange(len(found))
     return found[rng.permutation(kept)[:count]]
 
 # %% ../../nbs/deeper/patches.ipynb #cell-039
@@ -181,7 +199,8 @@ def _principal_axes(covariance: np.ndarray, count: int) -> tuple:
     "The `count` largest eigenvalues, and their eigenvectors as rows, largest element positive."
     p = len(covariance)
     values, axes = eigh(covariance, subset_by_index=(p - count, p - 1))
-    values, axes = values[::-1], axes[:, ::-1].T
+    values = values[::-1]
+    axes = axes[:, ::-1].T
     largest = np.take_along_axis(axes, np.argmax(np.abs(axes), axis=1)[:, None], axis=1)
     return values, np.where(largest < 0, -axes, axes).astype(np.float32)
 
@@ -225,7 +244,8 @@ class _PooledCodes:
 
     def _pooled(self, X):
         "Features (n, regions · n_components) of images X (n, height · width)."
-        z, (rows, columns) = self._patches(X), self._places()
+        z = self._patches(X)
+        (rows, columns) = self._places()
         codes = self._coded(z)
         weights = pooling_weights(rows, columns, self.grids_).astype(np.float32)
         pooled = weights @ codes.reshape(len(X), rows * columns, -1)
@@ -463,7 +483,10 @@ class PatchFeatures(
         found = _patch_sizes(self.image_shape_, self.patch_size, self.stride, self.pooling)
         self.patch_size_, self.stride_, self.grids_ = found
         auto = self.temperature == "auto"
-        self.temperature_ = self._shared() ** 0.5 if auto else self.temperature
+        if auto:
+            self.temperature_ = self._shared() ** 0.5
+        else:
+            self.temperature_ = self.temperature
         largest = max(float(X.max()), -float(X.min()))
         check_size(np.array([largest], X.dtype if X.dtype.kind == "f" else np.float64))
         self.scale_ = largest or 1.0
@@ -478,7 +501,8 @@ class PatchFeatures(
 
     def _learn_patches(self, X, rng):
         "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
-        size, count = self.patch_size_, self.n_patches
+        size = self.patch_size_
+        count = self.n_patches
         u = _drawn_patches(X, self.image_shape_, size, count, self.n_components, rng) / self.scale_
         check_number(
             "n_components",
@@ -524,7 +548,8 @@ class PatchFeatures(
     def _learn_projection(self, X):
         "Set the mean and the principal components of the pooled codes."
         first = self._pooled(X[:100]).mean(axis=0)
-        total, squares = np.zeros(first.size), np.zeros((first.size, first.size))
+        total = np.zeros(first.size)
+        squares = np.zeros((first.size, first.size))
 
         def moments(images):
             few = self._block()

@@ -81,7 +81,8 @@ def _places(
     affine : bool
         Whether a constant input follows the pixels; all places see it.
     """
-    (height, width), (high, wide) = image_shape, window or image_shape
+    (height, width) = image_shape
+    (high, wide) = window or image_shape
     moves = _shift_grid(shifts, image_shape)
     down, right = np.max(moves, axis=0)
     pixels = np.arange(height * width).reshape(height, width)
@@ -95,7 +96,9 @@ def _places(
             for left in range(0, width - wide + 1, stride)
         ]
     )
-    return np.insert(table, table.shape[2], height * width, axis=2) if affine else table
+    if affine:
+        return np.insert(table, table.shape[2], height * width, axis=2)
+    return table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-25
 def _spread(shared: np.ndarray, places: np.ndarray, n_inputs: int) -> np.ndarray:
@@ -174,10 +177,12 @@ def _shared_problem(
     alpha : float
         Precision of the prior on the weights of all examples together.
     """
-    (m, p, _), (G, T, _) = moments.gram.shape, places.shape
+    (m, p, _) = moments.gram.shape
+    (G, T, _) = places.shape
     prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
     gram = _gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places)
-    targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
+    targets = np.arange(m)[None]
+    dims = np.full((1, m), capsule_dim)
     of_class = np.stack([_gathered_gram(gram, places) for gram in moments.gram])
     begin = partial(
         initial_weights,
@@ -190,7 +195,8 @@ def _shared_problem(
     )
     start = [begin(SecondMoments(of_class[:, g], moments.weight))[0][0] for g in range(G)]
     weights = _spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
-    solver, dims = LeastSquares.from_gram(gram, tuple(range(G))), G * T * dims
+    solver = LeastSquares.from_gram(gram, tuple(range(G)))
+    dims = G * T * dims
     model = _SharedCapsuleRegression(targets, dims, solver, float(alpha), affine, places=places)
     return model, CapsuleParameters(weights[None])
 
@@ -202,7 +208,9 @@ def _lower_layer(
     for the constant input, the last, if `affine`.
     """
     rows = _spread(np.broadcast_to(maps, (1, len(places), *maps.shape)), places, n_inputs)[0]
-    return np.vstack([rows, np.eye(n_inputs)[n_inputs - 1 :]]) if affine else rows
+    if affine:
+        return np.vstack([rows, np.eye(n_inputs)[n_inputs - 1 :]])
+    return rows
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-1
 def _best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
@@ -224,12 +232,15 @@ def _best_maps(
     """A (r, q) that is best below U (m, d, G·r); the constant input has a column of U for
     itself if `affine`.
     """
-    (G, _, q), p = places.shape, gram.shape[0]
-    U, M = upper.reshape(-1, upper.shape[-1]), moments.reshape(-1, p)
+    (G, _, q) = places.shape
+    p = gram.shape[0]
+    U = upper.reshape(-1, upper.shape[-1])
+    M = moments.reshape(-1, p)
     if affine:
         U, M = U[:, :-1], M - U[:, -1:] * gram[-1:]
     U = U.reshape(len(U), G, -1)
-    index, r = places[:, 0], U.shape[2]
+    index = places[:, 0]
+    r = U.shape[2]
     squares = np.einsum("nga,nfb->gfab", U, U, optimize=True).reshape(G * G, r * r)
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
     left = (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
@@ -273,7 +284,8 @@ class _LayeredCapsuleRegression(CapsuleRegression):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-46-3
 def _layered_step(model, moments, maps, like):
-    affine, p = bool(model.affine), moments.shape[-1]
+    affine = bool(model.affine)
+    p = moments.shape[-1]
     upper = _best_upper(moments, model.gram, _lower_layer(maps, model.places, p, affine))
     maps = _best_maps(moments, model.gram, upper, model.places, affine)
     maps = maps / (np.max(np.abs(maps)) or 1.0)  # the scale belongs to the upper weights
@@ -301,7 +313,8 @@ def _layered_problem(
     m, p, _ = moments.gram.shape
     prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
     gram = moments.gram.sum(axis=0) + np.diag(prior)
-    targets, dims = np.arange(m)[None], np.full((1, m), capsule_dim)
+    targets = np.arange(m)[None]
+    dims = np.full((1, m), capsule_dim)
     patches = _gathered_gram(gram / (gram.diagonal().max() or 1.0), places).sum(axis=0)
     maps = np.linalg.eigh(patches)[1][:, ::-1].T[:n_maps]
     start = {"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(rng)}
@@ -316,7 +329,10 @@ def _layered_problem(
 # %% ../../nbs/deeper/sharing.ipynb #share-51-1
 def _two_counts(name, value, at_least):
     "A pair of whole numbers from one or two."
-    values = [value, value] if np.ndim(value) == 0 else list(value)
+    if np.ndim(value) == 0:
+        values = [value, value]
+    else:
+        values = list(value)
     if len(values) != 2:
         raise ValueError(f"{name} must be one whole number or two, not {value!r}")
     for number in values:
@@ -330,8 +346,12 @@ def _places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
     """
     shape = check_image_shape(estimator.image_shape, n_features)
     shifts = _two_counts("shifts", estimator.shifts, at_least=0)
-    given, n_maps = estimator.window, estimator.n_maps
-    window = shape if given is None else _two_counts("window", given, at_least=1)
+    given = estimator.window
+    n_maps = estimator.n_maps
+    if given is None:
+        window = shape
+    else:
+        window = _two_counts("window", given, at_least=1)
     if window[0] > shape[0] or window[1] > shape[1]:
         raise ValueError(
             f"window is {window}, larger than the images, {shape}; pass a smaller one, "
@@ -342,7 +362,8 @@ def _places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
             f"n_maps={n_maps} needs a window of at least as many pixels and shifts=0, "
             f"but window is {given!r} and shifts {estimator.shifts!r}"
         )
-    stride, affine = estimator.stride or max(1, min(window) // 2), estimator.fit_intercept
+    stride = estimator.stride or max(1, min(window) // 2)
+    affine = estimator.fit_intercept
     table = _places(shape, shifts, window, stride, affine and n_maps is None)
     return shape, _shift_grid(shifts, shape), table
 
@@ -421,9 +442,16 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         "n_maps": [Interval(Integral, 1, None, closed="left"), None],
         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
     }
-    _layout, _stored, _kinds, _dispensable = 2, (), (Schedule,), ()
-    architecture, kernel, cv = "multiclass", None, 3
-    penalty, online, warm_start = None, None, False
+    _layout = 2
+    _stored = ()
+    _kinds = (Schedule,)
+    _dispensable = ()
+    architecture = "multiclass"
+    kernel = None
+    cv = 3
+    penalty = None
+    online = None
+    warm_start = False
 
     def __init__(
         self,
@@ -475,7 +503,9 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     @property
     def _plan(self):
         "The schedule."
-        return SHORTER if self.schedule is None else self.schedule
+        if self.schedule is None:
+            return SHORTER
+        return self.schedule
 
     @atomic
     def fit(
@@ -511,7 +541,10 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         learned = isinstance(self.sharpness, str)
         sharpness = 1.0 if learned else float(self.sharpness)
         self._settle(Choice(None, alpha, sharpness, {}, capsule_dim=self.capsule_dim))
-        judges = None if held_out is None else prepared(model, held_out)
+        if held_out is None:
+            judges = None
+        else:
+            judges = prepared(model, held_out)
         run = em.fit(
             model,
             parameters,
@@ -522,7 +555,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
             **engine_settings(self, held_out is not None),
         )
         self._learned(run, model, data)
-        self.image_shape_, self.shifts_ = shape, moves
+        self.image_shape_ = shape
+        self.shifts_ = moves
         self.shared_coef_ = _shared_part(self, run, table)
         if learned and held_out is not None and held_out.n_samples >= ENOUGH:
             self.sharpness_ = sharpness_of(self, held_out)
@@ -531,7 +565,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     @classmethod
     def _from_older(cls, layout, arrays, description):
         "The classifier in a file of layout 1, in which the schedule was several parameters."
-        now, known = regrouped(description["parameters"]), cls().get_params(deep=False)
+        now = regrouped(description["parameters"])
+        known = cls().get_params(deep=False)
         parameters = {name: value for name, value in now.items() if name in known}
         return cls._unpacked(cls._layout, arrays, {**description, "parameters": parameters})
 
@@ -550,7 +585,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         check_is_fitted(self, "coef_")
         X = checked_inputs(self, X)
         poses = self.transform(X)
-        xp, d = namespace(poses), self.capsule_dim_
+        xp = namespace(poses)
+        d = self.capsule_dim_
         norms = xp.sum(xp.reshape(poses, (poses.shape[0], -1, d)) ** 2, axis=2)
         return xp.reshape(
             class_probabilities(norms, d), (poses.shape[0], self.classes_.shape[0], -1)
@@ -564,7 +600,9 @@ class SharedCapsuleClassifier(CapsuleClassifier):
 # %% ../../nbs/deeper/sharing.ipynb #share-55
 def _begun(estimator, data, table):
     "The model, its initial parameters, and the precision of the prior per example."
-    affine, like, d = estimator.fit_intercept, data.like, estimator.capsule_dim
+    affine = estimator.fit_intercept
+    like = data.like
+    d = estimator.capsule_dim
     moments = class_moments(data, True, affine, estimator._n_threads)
     if isinstance(estimator.alpha, str):
         mean = moments.gram.sum(axis=0) / moments.weight.sum()
@@ -577,7 +615,8 @@ def _begun(estimator, data, table):
         model, parameters = _shared_problem(moments, d, table, **settings)
     else:
         model, parameters = _layered_problem(moments, d, estimator.n_maps, table, **settings)
-    p, rows = parameters.weights.shape[-1], int(model.dims.sum())
+    p = parameters.weights.shape[-1]
+    rows = int(model.dims.sum())
     model = replace(model, compiled=worth_compiling(data.n_samples, p, rows))
     if like is not None:
         parameters = type(parameters)(*(asarray_like(a, like) for a in parameters))

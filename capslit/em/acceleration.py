@@ -108,8 +108,10 @@ class Squarem:
         return memory["phase"] == 2
 
     def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
-        phase, level = memory["phase"], memory["level"]
-        length, limit = memory["length"], memory["limit"]
+        phase = memory["phase"]
+        level = memory["level"]
+        length = memory["length"]
+        limit = memory["limit"]
         accepted = (phase < 2) | (objective >= level)
         # a leap has been judged: learn how far one may go
         reached = (phase == 2) & accepted & (length >= limit)
@@ -175,7 +177,8 @@ class Anderson:
 
     def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
         accepted = (memory["seen"] < 2) | (objective >= memory["level"])
-        residual, known = _difference(image, here), np.where(accepted, memory["seen"], 0)
+        residual = _difference(image, here)
+        known = np.where(accepted, memory["seen"], 0)
         steps = self._shift("step", memory, _difference(here, memory["before"]), known)
         bends = self._shift("bend", memory, _difference(residual, memory["residual"]), known)
         weights = _mixing(bends, residual)
@@ -292,7 +295,9 @@ def _error_modes(
     count : int
         How many products are made.
     """
-    size, diagonal, beside = np.sqrt(inner(distance, distance)), [], []
+    size = np.sqrt(inner(distance, distance))
+    diagonal = []
+    beside = []
     basis = [distance / size]
     for _ in range(count):
         v = product(basis[-1])

@@ -34,7 +34,10 @@ def _named_arrays(name, tree):
             for part, values in tree.items()
             for key, value in _named_arrays(f"{name}.{part}", values).items()
         }
-    leaves = tree._asdict() if isinstance(tree, tuple) else {"": tree}
+    if isinstance(tree, tuple):
+        leaves = tree._asdict()
+    else:
+        leaves = {"": tree}
     return {f"{name}.{key}": to_numpy(value) for key, value in leaves.items()}
 
 
@@ -74,7 +77,8 @@ def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[St
             f"checkpoint {path} was written by a run with other settings, or by another version of"
             " capslit; delete it, or pass another path"
         )
-    xp, device = namespace(*like), array_device(like[0])
+    xp = namespace(*like)
+    device = array_device(like[0])
 
     def parameters(name):
         return type(like)(
@@ -140,7 +144,9 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike | None, every: float, settings: dict):
-        self.path, self.every, self.settings = path, every, settings
+        self.path = path
+        self.every = every
+        self.settings = settings
 
     def resume(self, state: State) -> State:
         "The state in the file if there is one, else `state`."
@@ -161,7 +167,8 @@ class Checkpoint:
         reported before the work begins. `log_likelihood()` is that of the initial parameters; it is
         asked for only if it has been recorded.
         """
-        self.beginning, recorded = beginning, self.found.history.get("log_likelihood", ())[:1]
+        self.beginning = beginning
+        recorded = self.found.history.get("log_likelihood", ())[:1]
         if self.recorded is None:
             save_state(self.path, self.initial, self.settings, beginning)
             return
@@ -178,7 +185,8 @@ class Checkpoint:
 
         The last state is written at the end, and when an error ends learning.
         """
-        latest, saved = self.found, time.monotonic()
+        latest = self.found
+        saved = time.monotonic()
 
         def keep(state):
             nonlocal latest, saved

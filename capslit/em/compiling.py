@@ -81,7 +81,8 @@ def exponentials(x, found, bits, power, layout):
     bits, power : (n,) arrays of `work_bits`, to work with
     layout : `FLOAT_LAYOUT` of the precision
     """
-    number, integer = found.dtype.type, bits.dtype.type
+    number = found.dtype.type
+    integer = bits.dtype.type
     bias, shift, least = layout
     for t in range(len(x)):
         n = np.rint(x[t] * number(1.4426950408889634))
@@ -90,7 +91,10 @@ def exponentials(x, found, bits, power, layout):
         for k in range(12, -1, -1):
             e = e * r + number(SERIES[k])
         small = x[t] < number(least)
-        bits[t] = integer(0) if small else (integer(n) + integer(bias)) << integer(shift)
+        if small:
+            bits[t] = integer(0)
+        else:
+            bits[t] = (integer(n) + integer(bias)) << integer(shift)
         found[t] = number(0) if small else e
     for t in range(len(x)):
         found[t] *= power[t]
@@ -120,13 +124,16 @@ class OnDemand:
     """
 
     def __init__(self, function: Callable, *parts: Callable, enough: int):
-        self.function, self.parts, self.enough, self.asked = function, parts, enough, 0
+        self.function = function
+        self.parts = parts
+        self.enough = enough
+        self.asked = 0
 
     def __call__(self, amount: int) -> Callable | None:
         """The compiled function, if all calls so far, with this one and its `amount`, were for
         `enough` or more. None before, and without Numba.
         """
         self.asked += amount
-        return (
-            compiled(self.function, *self.parts, exact=True) if self.asked >= self.enough else None
-        )
+        if self.asked >= self.enough:
+            return compiled(self.function, *self.parts, exact=True)
+        return None

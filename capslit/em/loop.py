@@ -96,7 +96,8 @@ class _Stage:
             return last
         running = state.running(rounds)
         if last is not None and np.array_equal(running.index, last.running.index):
-            problems, rows = last.model, last.rows
+            problems = last.model
+            rows = last.rows
         else:  # a model may be large: it is cut down only if a problem has ended
             problems = running.select(model)
             rows = block_rows(problems, running.take(state.parameters))
@@ -143,8 +144,10 @@ def iterate(
         state = replace(state, memory=accelerator.start(state.parameters))
     while np.any(state.round < len(rounds)):
         stage = _Stage.after(stage, model, state, rounds)
-        running, problems = stage.running, state.bound(stage.model)
-        parameters, memory = running.take(state.parameters), running.take(state.memory)
+        running = stage.running
+        problems = state.bound(stage.model)
+        parameters = running.take(state.parameters)
+        memory = running.take(state.memory)
         jobs = _passes(stage, problems, parameters, data, validation)
         with np.errstate(over="ignore", invalid="ignore"):
             # E-step
@@ -182,7 +185,8 @@ def _host(*values):
 
 def _share(amount, weight):
     "amount / weight for each problem; NaN for a problem that has no examples."
-    amount, weight = np.asarray(amount, dtype=np.float64), np.asarray(weight)
+    amount = np.asarray(amount, dtype=np.float64)
+    weight = np.asarray(weight)
     if np.count_nonzero(weight > 0) == weight.size:
         return amount / weight
     return np.divide(amount, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
@@ -221,7 +225,8 @@ def _score(record, monitor, weight):
     if monitor == "objective":
         score = _share(-record["objective"], weight)
     else:
-        training, validation = record["training_error"], record["validation_error"]
+        training = record["training_error"]
+        validation = record["validation_error"]
         score = np.where(np.isnan(validation) | (monitor == "error"), training, validation)
     finite = np.isfinite(record["objective"])
     if np.count_nonzero(finite) == finite.size:
@@ -348,7 +353,10 @@ def fit(
     file = Checkpoint(checkpoint, checkpoint_every, compared)
     start = State.of(model, parameters)
     state = file.resume(start)
-    pool_of_threads = threads(n_threads) if is_numpy_array(parameters[0]) else nullcontext()
+    if is_numpy_array(parameters[0]):
+        pool_of_threads = threads(n_threads)
+    else:
+        pool_of_threads = nullcontext()
     with pool_of_threads as pool, _progress_bar(progress, max_iter, rounds) as show:
         settings |= {"rounds": rounds, "pool": pool}
         try:

@@ -16,7 +16,10 @@ from threading import Lock, current_thread, main_thread
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 # %% ../../nbs/em/parallel.ipynb #cell-004
-_lock, _controller, _limit, _users = Lock(), None, None, 0
+_lock = Lock()
+_controller = None
+_limit = None
+_users = 0
 
 
 def _set_blas_threads(change):
@@ -95,11 +98,14 @@ def ordered_map(
     The threads of `pool`, if there is one, each get up to `ahead` items before a result is waited
     for.
     """
-    return map(function, items) if pool is None else _shared_map(function, items, pool, ahead)
+    if pool is None:
+        return map(function, items)
+    return _shared_map(function, items, pool, ahead)
 
 
 def _shared_map(function, items, pool, ahead):
-    pending, most = deque(), ahead * pool._max_workers
+    pending = deque()
+    most = ahead * pool._max_workers
     for item in items:
         # one deferral for each item: it takes longer than handing the item over
         with _defer_sigint():

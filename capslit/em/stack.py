@@ -32,7 +32,9 @@ def choose(mask: np.ndarray, yes: Any, no: Any) -> Any:
     "Problem by problem, the arrays of `yes` where the mask (k,) is true, those of `no` elsewhere."
     number = np.count_nonzero(mask)
     if number in (0, mask.size):  # mostly so, and then nothing is copied
-        return yes if number else no
+        if number:
+            return yes
+        return no
 
     def pick(a, b):
         xp = namespace(a)
@@ -47,7 +49,8 @@ class Running:
 
     def __init__(self, mask: np.ndarray):
         self.index = np.flatnonzero(mask)
-        self.size, self.whole = mask.size, self.index.size == mask.size
+        self.size = mask.size
+        self.whole = self.index.size == mask.size
 
     def take(self, tree: Any) -> Any:
         "The rows of these problems."
@@ -56,7 +59,9 @@ class Running:
             xp = namespace(a)
             return xp.take(a, xp.asarray(self.index, device=array_device(a)), axis=0)
 
-        return tree if self.whole else tree_map(rows, tree)
+        if self.whole:
+            return tree
+        return tree_map(rows, tree)
 
     def put(self, tree: Any, part: Any) -> Any:
         "The arrays with the rows of these problems replaced by those of `part`."
@@ -177,7 +182,9 @@ class State:
                 parameters=running.put(self.parameters, parameters),
                 memory=running.put(self.memory, memory),
             )
-        best, current, new = running.take(self.best), running.take(self.round), ended > 0
+        best = running.take(self.best)
+        current = running.take(self.round)
+        new = ended > 0
         return self._with(
             parameters=running.put(self.parameters, choose(new, best, parameters)),
             memory=running.put(self.memory, choose(new, begin(best), memory)),
@@ -212,7 +219,10 @@ class WarmStarts:
 
     def select(self, problems: Any) -> Any:
         "The model of some of the stacked problems."
-        numbers = range(int(np.max(problems)) + 1) if self.streams is None else self.streams
+        if self.streams is None:
+            numbers = range(int(np.max(problems)) + 1)
+        else:
+            numbers = self.streams
         return replace(self, streams=tuple(int(numbers[q]) for q in problems))
 
     def with_memory(self, start: np.ndarray | None, found: np.ndarray | None = None) -> Any:
@@ -224,6 +234,9 @@ class WarmStarts:
     def forget(self, rejected: np.ndarray) -> None:
         "Let the next E-step of the rejected problems (q,) start from where the last one did."
         start, found = self.memory
-        streams = range(len(rejected)) if self.streams is None else self.streams
+        if self.streams is None:
+            streams = range(len(rejected))
+        else:
+            streams = self.streams
         rows = np.array(streams, dtype=int)[rejected]
         found[rows] = start[rows]

@@ -60,7 +60,8 @@ def join(batches: Any) -> tuple:
 # %% ../../nbs/em/statistics.ipynb #cell-006
 def numbered(stream: Iterable) -> Iterator[tuple]:
     "The batches of an iterator, each with its number; BatchError where the iterator raises."
-    stream, index = iter(stream), 0
+    stream = iter(stream)
+    index = 0
     while True:
         try:
             batch = next(stream)
@@ -103,16 +104,20 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
             "data is a one-shot iterator, but EM passes over the examples many times; "
             "pass a list of batches, or a function that returns a new iterator for every pass"
         )
-    rest, held, empty = [], 0, True
+    rest = []
+    held = 0
+    empty = True
     for _, batch in numbered(stream):
-        start, n = 0, _length(batch)
+        start = 0
+        n = _length(batch)
         if held:  # complete the block that the last batch left open
             start = min(rows - held, n)
             rest.append(chosen(batch, slice(start)))
             held += start
             if held == rows:
                 yield join(rest)
-                rest, held = [], 0
+                rest = []
+                held = 0
         while n - start >= rows:
             yield chosen(batch, slice(start, start + rows))
             start += rows
@@ -143,7 +148,8 @@ class _TreeSum:
     def append(self, item: tuple) -> None:
         level = 0
         while self.partial and self.partial[-1][0] == level:
-            item, level = add(self.partial.pop()[1], item), level + 1
+            item = add(self.partial.pop()[1], item)
+            level = level + 1
         self.partial.append((level, item))
 
     def total(self) -> tuple:

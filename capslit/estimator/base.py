@@ -42,7 +42,10 @@ class EMEstimator:
             getattr(self, "acceleration", None)
         ]
         n_jobs = getattr(self, "n_jobs", None)
-        n_threads = None if n_jobs is None else effective_n_jobs(n_jobs)
+        if n_jobs is None:
+            n_threads = None
+        else:
+            n_threads = effective_n_jobs(n_jobs)
         return {
             "rounds": (em.Round(self.patience),),
             "tol": self.tol,
@@ -86,10 +89,8 @@ class EMEstimator:
             name: result.history[name][: self.n_iter_, best]
             for name in ("log_likelihood", "objective")
         }
-        self.converged_, self.lower_bound_ = (
-            bool(result.converged[best]),
-            float(-result.score[best]),
-        )
+        self.converged_ = bool(result.converged[best])
+        self.lower_bound_ = float(-result.score[best])
         if not self.converged_:
             warnings.warn(
                 f"EM has not converged after max_iter = {self.max_iter} iterations; "

@@ -51,7 +51,8 @@ class _Packing:
     "From values to JSON and `arrays`; `kinds` are classes that may occur besides estimators."
 
     def __init__(self, kinds, arrays):
-        self.kinds, self.arrays = kinds, arrays
+        self.kinds = kinds
+        self.arrays = arrays
 
     def __call__(self, name, value):
         "JSON for a value whose place is called `name`."
@@ -64,7 +65,9 @@ class _Packing:
         if isinstance(value, Integral):
             return int(value)
         if isinstance(value, Real):
-            return float(value) if math.isfinite(value) else {"float": str(float(value))}
+            if math.isfinite(value):
+                return float(value)
+            return {"float": str(float(value))}
         if is_array_api_obj(value) or hasattr(value, "__array__"):
             return self._array(name, to_numpy(value))
         return self._compound(name, value)
@@ -79,7 +82,8 @@ class _Packing:
 
     def _compound(self, name, value):
         if isinstance(value, Saved):
-            public, description = _public_name(name, value), value._packed(self.arrays, f"{name}.")
+            public = _public_name(name, value)
+            description = value._packed(self.arrays, f"{name}.")
             return {"estimator": [public, value._layout, description]}
         if type(value) in self.kinds:
             parts = {part: self(f"{name}.{part}", getattr(value, part)) for part in _fields(value)}
@@ -94,7 +98,9 @@ class _Packing:
             }
         if isinstance(value, (list, tuple)):
             parts = [self(f"{name}.{i}", part) for i, part in enumerate(value)]
-            return parts if isinstance(value, list) else {"tuple": parts}
+            if isinstance(value, list):
+                return parts
+            return {"tuple": parts}
         raise TypeError(
             f"{name} is a {type(value).__name__}, which cannot be stored as numbers "
             "and text; replace it, or pickle the estimator"
@@ -105,13 +111,16 @@ class _Unpacking:
     "The way back, from JSON and arrays to values."
 
     def __init__(self, kinds, arrays):
-        self.kinds, self.arrays = {kind.__name__: kind for kind in kinds}, arrays
+        self.kinds = {kind.__name__: kind for kind in kinds}
+        self.arrays = arrays
 
     def __call__(self, packed):
         "The value that was packed; an error for what `_Packing` does not write."
         if isinstance(packed, list):
             return [self(part) for part in packed]
-        return self._compound(*packed.items()) if isinstance(packed, dict) else packed
+        if isinstance(packed, dict):
+            return self._compound(*packed.items())
+        return packed
 
     def _compound(self, item):
         match item:
@@ -146,7 +155,9 @@ def _release(version):
 class Saved:
     "An estimator that can be written to a file, as arrays and JSON, and read back."
 
-    _layout, _stored, _kinds = 1, (), ()
+    _layout = 1
+    _stored = ()
+    _kinds = ()
     _dispensable = ()  # parameters that only `fit` needs: left out if they cannot be stored
     _renamed = {}  # by former layout: former names of parameters, and their names
 
@@ -172,7 +183,8 @@ class Saved:
             If a parameter or attribute cannot be stored, such as an estimator of another library.
         """
         check_is_fitted(self)
-        arrays, schema = {}, f"capslit.{type(self).__name__}/{self._layout}"
+        arrays = {}
+        schema = f"capslit.{type(self).__name__}/{self._layout}"
         description = self._packed(arrays)
         meta = {"schema": schema, "version": capslit.__version__} | description
         save_arrays(path, arrays, meta)
@@ -200,7 +212,8 @@ class Saved:
         try:
             return cls._unpacked(int(found[1]), arrays, meta)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            version, ours = str(meta.get("version", "")), capslit.__version__
+            version = str(meta.get("version", ""))
+            ours = capslit.__version__
             if isinstance(error, _Newer) or _release(version) > _release(ours):
                 said = (
                     f"it was written by a newer version of capslit, {version}, than this one, "
@@ -217,7 +230,8 @@ class Saved:
 
     def _packed(self, arrays, place=""):
         "Parameters and attributes as JSON; their arrays go to `arrays`."
-        pack, parameters = _Packing(self._kinds, arrays), self.get_params(deep=False)
+        pack = _Packing(self._kinds, arrays)
+        parameters = self.get_params(deep=False)
         attributes = {
             name: value
             for name, value in vars(self).items()
@@ -242,7 +256,8 @@ class Saved:
             raise _Newer(f"layout {layout} of {cls.__name__}")
         if layout < cls._layout:
             return cls._from_older(layout, arrays, description)
-        unpack, parts = _Unpacking(cls._kinds, arrays), description["attributes"]
+        unpack = _Unpacking(cls._kinds, arrays)
+        parts = description["attributes"]
         if not all(map(cls._keeps, parts)):
             raise ValueError(f"{cls.__name__} has no such attributes: {sorted(parts)}")
         parameters = description["parameters"].items()

@@ -79,12 +79,14 @@ def by_blocks(method: Method) -> Method:
         if source is None:
             return method(self, X, *args, **options)
         answer = _MethodOfBatch(_frozen(self), method.__name__, args, options)
-        like = (
-            answer((np.zeros((1, source.n_features), source.dtype),))
-            if hasattr(source, "map")
-            else None
-        )
-        shape = (None, ()) if like is None else (like.dtype, like.shape[1:])
+        if hasattr(source, "map"):
+            like = answer((np.zeros((1, source.n_features), source.dtype),))
+        else:
+            like = None
+        if like is None:
+            shape = (None, ())
+        else:
+            shape = (like.dtype, like.shape[1:])
         return map_blocks(source, answer, max(1, 2**19 // source.n_features), *shape)
 
     return predict

@@ -222,7 +222,10 @@ class TrainingData:
 
         Examples of weight zero are in neither.
         """
-        rows = np.arange(len(y)) if w is None else np.flatnonzero(w > 0)
+        if w is None:
+            rows = np.arange(len(y))
+        else:
+            rows = np.flatnonzero(w > 0)
         counts = np.unique(y[rows], return_counts=True)[1]
         n_held = int(np.ceil(fraction * len(rows)))
         possible = counts.min() > 1 and len(counts) <= min(n_held, len(rows) - n_held)
@@ -234,7 +237,8 @@ class TrainingData:
 
     def drawn(self, random_state: Any, least: int = 0) -> np.ndarray:
         "Sorted numbers of all examples, or of a sample of `least` or more if there are too many."
-        n, size = self.n_samples, max(SAMPLE // self.n_features, FEWEST, least)
+        n = self.n_samples
+        size = max(SAMPLE // self.n_features, FEWEST, least)
         if n <= size:
             return np.arange(n)
         rng = check_random_state(random_state)
@@ -248,11 +252,15 @@ class TrainingData:
         "The examples with these sorted numbers, in memory and as one batch."
         if not isinstance(self.batches, tuple):
             return self.batches.take(rows)
-        return self.batches if len(rows) == self.n_samples else em.chosen(self.batches, rows)
+        if len(rows) == self.n_samples:
+            return self.batches
+        return em.chosen(self.batches, rows)
 
     def of_rows(self, values: np.ndarray) -> np.ndarray:
         "The entries of the examples, of `values` that have one for each row that was passed."
-        return values if self.rows is None else values[self.rows]
+        if self.rows is None:
+            return values
+        return values[self.rows]
 
     @property
     def sparse(self) -> bool:
@@ -279,7 +287,10 @@ class TrainingData:
     def weighted(self, factors: np.ndarray) -> "TrainingData":
         "The same with the weights of each class multiplied by one of the `factors` (n_classes,)."
         y, w = self.known or (None, None)
-        known = None if self.known is None else (y, factors[y] * (1.0 if w is None else w))
+        if self.known is None:
+            known = None
+        else:
+            known = (y, factors[y] * (1.0 if w is None else w))
         mass = self.mass * factors
         return replace(
             self.apply(partial(_reweighted, factors=factors)),
@@ -292,7 +303,8 @@ class TrainingData:
         """The same with weights divided by a power of four, if their mean is above 2⁴⁰ or below
         2⁻⁴⁰.
         """
-        mean, most = self.total / self.n_samples, np.finfo(self.dtype).maxexp // 2 - 1
+        mean = self.total / self.n_samples
+        most = np.finfo(self.dtype).maxexp // 2 - 1
         if not 0 < mean < np.inf or 2.0**-40 <= mean <= 2.0**40:
             return self
         return self.weighted(
@@ -301,7 +313,8 @@ class TrainingData:
 
     def spread(self) -> tuple:
         "The weighted mean (p,) of the examples, and the mean variance of their features."
-        scale, rows = self.largest or 1.0, max(1, 2**18 // self.n_features)
+        scale = self.largest or 1.0
+        rows = max(1, 2**18 // self.n_features)
         total = em.accumulate(partial(_scaled_sum, scale=scale), self.batches, rows)
         origin = total.amount / total.weight
         squares = em.accumulate(
@@ -315,23 +328,19 @@ class TrainingData:
 def take_rows(a: Any, rows: Any) -> Any:
     "Rows of an array of any library, or of a frame or list; None of None."
     if a is None or not is_tensor(a):
-        return (
-            a
-            if a is None
-            else a[rows]
-            if is_numpy_array(a) or isinstance(a, SparseRows)
-            else _safe_indexing(a, rows)
-        )
+        if a is None:
+            return a
+        if is_numpy_array(a) or isinstance(a, SparseRows):
+            return a[rows]
+        return _safe_indexing(a, rows)
     return namespace(a).take(a, namespace(a).asarray(rows, device=array_device(a)), axis=0)
 
 # %% ../../nbs/estimator/training_data.ipynb #cell-015
 def _indexed(name, y, classes):
     "Classes, those that occur unless they are given, and labels (n,) as indices."
-    return (
-        np.unique(y, return_inverse=True)
-        if classes is None
-        else (classes, encode(name, y, classes))
-    )
+    if classes is None:
+        return np.unique(y, return_inverse=True)
+    return (classes, encode(name, y, classes))
 
 
 FAR = 100.0  # ranges from zero, beyond which a column is measured from its middle
@@ -340,26 +349,33 @@ FAR = 100.0  # ranges from zero, beyond which a column is measured from its midd
 def _origin(low, high):
     "`TrainingData.origin` from the least and greatest values (p,) of the columns."
     with np.errstate(over="ignore", invalid="ignore"):
-        low, high = low.astype(np.float64), high.astype(np.float64)
-        middle, extent = low / 2 + high / 2, high - low
+        low = low.astype(np.float64)
+        high = high.astype(np.float64)
+        middle = low / 2 + high / 2
+        extent = high - low
         # a constant column is compared with the others
         far = np.abs(middle) > FAR * np.where(extent > 0, extent, np.max(extent))
     # of constants alone there is nothing to lose
-    return np.where(far, middle, 0.0) if np.any(far) and np.max(extent) > 0 else None
+    if np.any(far) and np.max(extent) > 0:
+        return np.where(far, middle, 0.0)
+    return None
 
 
 def _extent(X):
     "The largest magnitude of the inputs, and `TrainingData.origin`."
     if sp.issparse(X):  # most are zero
         return max(float(X.max()), -float(X.min())), None
-    low, high = X.min(axis=0), X.max(axis=0)
+    low = X.min(axis=0)
+    high = X.max(axis=0)
     return max(float(high.max()), -float(low.min())), _origin(low, high)
 
 
 def _weighty(w):
     "The numbers of the rows whose weight (n,) is positive; None for all."
     rows = None if w is None else np.flatnonzero(w > 0)
-    return None if rows is None or len(rows) == len(w) else rows
+    if rows is None or len(rows) == len(w):
+        return None
+    return rows
 
 
 def _from_arrays(estimator, X, sample_weight, least, precisions):
@@ -368,10 +384,12 @@ def _from_arrays(estimator, X, sample_weight, least, precisions):
         X = validate_inputs(
             estimator, X, dtype=list(precisions), order="C", ensure_min_samples=least
         )
-    weight, n_passed = check_weights(X, sample_weight), len(X)
+    weight = check_weights(X, sample_weight)
+    n_passed = len(X)
     rows = _weighty(weight)
     if rows is not None:
-        X, weight = X[rows], weight[rows]
+        X = X[rows]
+        weight = weight[rows]
         check_number("the number of examples in X with a positive weight", len(X), at_least=least)
     total = float(len(X) if weight is None else np.sum(weight, dtype=np.float64))
     largest, origin = _extent(X)
@@ -398,15 +416,21 @@ def _labelled_from_arrays(estimator, X, y, sample_weight, classes, reset, names)
         names=names[:2],
         sparse=get_tags(estimator).input_tags.sparse,
     )
-    w, n_passed = None, X.shape[0]
+    w = None
+    n_passed = X.shape[0]
     if sample_weight is not None:
         with error_context(names[2]):
-            w = to_numpy(sample_weight) if is_tensor(sample_weight) else sample_weight
+            if is_tensor(sample_weight):
+                w = to_numpy(sample_weight)
+            else:
+                w = sample_weight
             w = _check_sample_weight(w, X, dtype=X.dtype, ensure_non_negative=True)
         check_mass(names[2], w)
     rows = _weighty(w)
     if rows is not None:
-        X, y, w = X[rows], y[rows], w[rows]
+        X = X[rows]
+        y = y[rows]
+        w = w[rows]
     check_size(X, given)
     classes, y = _indexed(names[1], y, classes)
     mass = np.bincount(y, w, len(classes))
@@ -429,7 +453,8 @@ def _labelled_from_arrays(estimator, X, y, sample_weight, classes, reset, names)
 # %% ../../nbs/estimator/training_data.ipynb #cell-016
 def _tensor_labels(X, y, classes, names):
     "Classes, and labels (n,) as indices on the device of X."
-    xp, device = namespace(X), array_device(X)
+    xp = namespace(X)
+    device = array_device(X)
     if is_tensor(y):
         if not namespace(y).isdtype(y.dtype, "integral"):
             raise TypeError(
@@ -452,8 +477,11 @@ def _tensor_labels(X, y, classes, names):
 # %% ../../nbs/estimator/training_data.ipynb #cell-017
 def _labelled_from_tensors(estimator, X, y, sample_weight, classes, reset, names):
     "Labelled training data from arrays of another library."
-    X, rows, w = check_tensor(estimator, X, reset), None, None
-    xp, n_passed = namespace(X), X.shape[0]
+    X = check_tensor(estimator, X, reset)
+    rows = None
+    w = None
+    xp = namespace(X)
+    n_passed = X.shape[0]
     if sample_weight is not None:
         w = as_floating(names[2], detached(sample_weight))
         w = asarray_like(check_shape(names[2], w, (X.shape[0],)), X)
@@ -508,7 +536,10 @@ def _from_source(estimator, source, least):
     seen = source.inspect()
     check_number("the number of examples in X", seen.n_samples, at_least=least)
     n_passed = seen.n_samples
-    heaviest = 1.0 if seen.weights is None else float(np.max(seen.weights))
+    if seen.weights is None:
+        heaviest = 1.0
+    else:
+        heaviest = float(np.max(seen.weights))
     check_mass("sample_weight", heaviest)
     source, seen, rows = _weighty_part(source, seen)
     check_number(
@@ -538,9 +569,11 @@ def _labelled_from_source(estimator, source, classes, reset, names):
     with error_context(names[1]):
         check_classification_targets(seen.classes)
         check_mass(names[2], seen.weight)
-        n_passed, dtype = seen.n_samples, np.dtype(source.dtype)
+        n_passed = seen.n_samples
+        dtype = np.dtype(source.dtype)
         source, seen, rows = _weighty_part(source, seen)
-        seen = seen if classes is None else source.inspect(classes)
+        if classes is not None:
+            seen = source.inspect(classes)
     with error_context(names[0]):
         check_size(np.array([seen.largest], dtype))
     batches = source.apply(partial(_encoded, name=names[1], classes=seen.classes))
@@ -601,15 +634,16 @@ def read_training_data(
     if not labelled:
         with error_context("X", "sample_weight"):
             source = as_source(X, None, sample_weight, labelled=False)
-        return (
-            _from_arrays(estimator, X, sample_weight, least, precisions)
-            if source is None
-            else _from_source(estimator, source, least)
-        )
+        if source is None:
+            return _from_arrays(estimator, X, sample_weight, least, precisions)
+        return _from_source(estimator, source, least)
     source = as_source(X, y, sample_weight, labelled=True, names=names)
     if source is not None:
         return _labelled_from_source(estimator, source, classes, reset, names)
-    read = _labelled_from_tensors if is_tensor(X) else _labelled_from_arrays
+    if is_tensor(X):
+        read = _labelled_from_tensors
+    else:
+        read = _labelled_from_arrays
     if names == ARGUMENT_NAMES:
         return read(estimator, X, y, sample_weight, classes, reset, names)
     with error_context(*names):

@@ -88,7 +88,9 @@ def _names_of(data, profile):
     "The networks that meet a data set."
     if data == "mnist":
         return ON_MNIST
-    return AT_FIRST if profile == "quick" else NETWORKS
+    if profile == "quick":
+        return AT_FIRST
+    return NETWORKS
 
 
 def _ablation_parts(data, profile):

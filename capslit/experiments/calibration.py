@@ -225,7 +225,10 @@ def _run_calibration(part, bench):
     settings = part.parameters
     protocol = bench.protocol
     rng = np.random.default_rng(bench.seed)
-    learned = _lengthened if settings["lengthened"] else _recalled
+    if settings["lengthened"]:
+        learned = _lengthened
+    else:
+        learned = _recalled
     validation, test, found = learned(bench, settings["model"])
     temperature = bench.step(
         "temperature",

@@ -80,7 +80,9 @@ SHORT = {
 def _grid_of(model, table):
     "The grid of a classifier on a table; shorter for the slowest."
     slow = model == "boosting" and table.removesuffix("-rest") in SLOW
-    return FEWER if slow else GRIDS[model]
+    if slow:
+        return FEWER
+    return GRIDS[model]
 
 # %% ../../nbs/experiments/contest.ipynb #cell-011
 @dataclass(frozen=True)
@@ -331,7 +333,10 @@ def _folds_of_part(parameters, bench):
 
 def _moment():
     "The time, and the processes that wanted to compute during the last minute, if that is known."
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else np.nan
+    if hasattr(os, "getloadavg"):
+        load = os.getloadavg()[0]
+    else:
+        load = np.nan
     return np.array([time.time(), load])
 
 
@@ -394,7 +399,10 @@ def _chosen(model, profile, table):
 # %% ../../nbs/experiments/contest.ipynb #cell-031-a
 def _table_parts(data, profile):
     "A part for each classifier on each table: as it comes, and perhaps with chosen settings."
-    searched = GRIDS if profile == "quick" or data == "tables" else ()
+    if profile == "quick" or data == "tables":
+        searched = GRIDS
+    else:
+        searched = ()
     for table in COLLECTIONS[data]:
         common = {"table": table} | FOLDS[profile]
         for model in (*RIVALS, "svm-platt", *OURS):

@@ -242,7 +242,10 @@ def _draw_disc(axis, pose, places, images, own):
 
     from capslit.plotting import ink_colours
 
-    edge = {"lw": 2, "ec": "C0"} if own else {"lw": 0.8, "ec": plt.rcParams["text.color"]}
+    if own:
+        edge = {"lw": 2, "ec": "C0"}
+    else:
+        edge = {"lw": 0.8, "ec": plt.rcParams["text.color"]}
     axis.add_patch(plt.Circle((0, 0), 1, fill=False, **edge))
     axis.plot(*zip((0, 0), pose), "o-", color="C0" if own else "C1", markevery=[1])
     direction = np.arctan2(places[:, 1], places[:, 0])

@@ -93,7 +93,8 @@ def _effective_dims(weights, gram):
     From weights (k, m, d, p) and Σ x xᵀ of the images.
     """
     second = _second_moments(weights, gram)
-    total, squares = np.trace(second, axis1=2, axis2=3), np.sum(second**2, axis=(2, 3))
+    total = np.trace(second, axis1=2, axis2=3)
+    squares = np.sum(second**2, axis=(2, 3))
     return np.mean(total**2 / squares, axis=1)
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-2b

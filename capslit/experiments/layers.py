@@ -82,7 +82,8 @@ def _enlarged(layer, own, X, n_extra, deformations):
 # %% ../../nbs/experiments/layers.ipynb #layers-moves-3
 def _deformations_of(given: dict, seed: int) -> Any:
     "The deformations that a part asks for."
-    kind, strength = given.get("moves", "all"), given["strength"]
+    kind = given.get("moves", "all")
+    strength = given["strength"]
     if kind == "tangents":
         return TangentDeformations(strength, seed)
     still = ("thickness", "elastic") if kind == "linear" else ()

@@ -160,7 +160,9 @@ def learned(
         **SETTINGS[settings] | options,
     )
     with fixed_iterations():
-        return model.partial_fit(X) if online else model.fit(X)
+        if online:
+            return model.partial_fit(X)
+        return model.fit(X)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014
 def _split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:

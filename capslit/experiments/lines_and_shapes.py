@@ -323,7 +323,10 @@ def _learn_variant(settings, X, shape, seed):
     "Weights of an estimator that has learned as `settings` say, and its bound per image."
     names = ("e_step", "n_samples", "burn_in", "noise", "init", "max_iter", "n_sweeps")
     options = {name: settings[name] for name in names if name in settings}
-    estimator = FactorialVectorQuantizer if settings.get("memory") else _Forgetful
+    if settings.get("memory"):
+        estimator = FactorialVectorQuantizer
+    else:
+        estimator = _Forgetful
     model = estimator(
         *shape, **options, n_init=1, tol=0.0, patience=10_000, n_jobs=1, random_state=seed
     )
@@ -336,7 +339,10 @@ def _anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.
     """Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of
     the first four fifths of the steps, and the last bound per image.
     """
-    e_step = "exact" if settings["e_step"] == "exact" else f"gibbs {settings['n_samples']}"
+    if settings["e_step"] == "exact":
+        e_step = "exact"
+    else:
+        e_step = f"gibbs {settings['n_samples']}"
     model = FactorialVectorModel(*shape, inference=_inference_of(e_step, seed))
     parameters = model.initialise(X, 1, seed)
     if settings.get("init") == "truth":
@@ -467,7 +473,10 @@ def _run_peer(settings, bench, data):
     X, new = (_measured(i, UNITS[name]) for i in (bench.data.images, _unseen(name, bench.data)))
     spread = np.mean(np.var(X, axis=0))
     options = settings["options"].get(method, {})
-    match = _resemblance if method == "factorial" else _resembling
+    if method == "factorial":
+        match = _resemblance
+    else:
+        match = _resembling
     correlations = []
     errors = []
     for start in range(settings["n_starts"]):

@@ -75,7 +75,12 @@ def _prepared(data, setting, choosing):
             stratify=labels,
             random_state=0,
         )
-    first, second = (fitting, held) if choosing else (whole, slice(n, None))
+    if choosing:
+        first = fitting
+        second = held
+    else:
+        first = whole
+        second = slice(n, None)
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     return tuple((*_rows(images[r], side), data.labels[r]) for r in (first, second))
 
@@ -192,7 +197,9 @@ def _amounts(method, chosen):
 
 def _moves(T, amount):
     "Tangents (n, t, p) of so many pixels; None of none."
-    return T * np.float32(amount) if amount else None
+    if amount:
+        return T * np.float32(amount)
+    return None
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-012
 class _Search:
@@ -225,7 +232,10 @@ class _Search:
 
     def predicted(self, model, amount=0.0):
         "Labels of the images to choose by, free to move along their tangents by `amount` pixels."
-        moves = {"tangents": _moves(self.T_val, amount)} if amount else {}
+        if amount:
+            moves = {"tangents": _moves(self.T_val, amount)}
+        else:
+            moves = {}
         return model.predict(self.X_val, **moves)
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-012-1

@@ -69,7 +69,9 @@ class _WideBlocks(CapsuleRegression):
 
     def block_rows(self, parameters: CapsuleParameters) -> int:
         "Examples per block: more for a graphics card, which works on many at a time."
-        return 2**15 if is_numpy_array(parameters.weights) else 2**17
+        if is_numpy_array(parameters.weights):
+            return 2**15
+        return 2**17
 
 
 class _LargeData(WithModel):
@@ -272,7 +274,10 @@ class _Unlearned(_WideBlocks):
         weights = parameters.weights.astype(batch[0].dtype)
         moments = np.zeros(parameters.weights.shape)
         sums = np.zeros((3, k))
-        nu = np.zeros(k) if threshold is None else np.asarray(threshold)
+        if threshold is None:
+            nu = np.zeros(k)
+        else:
+            nu = np.asarray(threshold)
         for label, x in enumerate(_by_class(batch, n_classes)):
             q = np.flatnonzero(self.targets[:, label] >= 0)
             change, counts = _corrections(

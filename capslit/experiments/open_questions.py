@@ -92,7 +92,10 @@ def _learn_dims(settings, bench, _):
     need = _need_of(settings["rule"], d, bench)
     m = len(need)
     dims = _share_out(m * d, need).tolist()
-    capsule_dim = d if settings["rule"] == "equal" else dict(enumerate(dims))
+    if settings["rule"] == "equal":
+        capsule_dim = d
+    else:
+        capsule_dim = dict(enumerate(dims))
     model = learn(bench, PAPER | {"capsule_dim": capsule_dim})
     truth = protocol.y_val
     guess = model.predict(protocol.X_val)
@@ -107,8 +110,10 @@ def _learn_dims(settings, bench, _):
 # %% ../../nbs/experiments/open_questions.ipynb #cell-019
 def paired_difference(right: np.ndarray, other: np.ndarray) -> tuple:
     "Two error rates on the same images, the first minus the second, and the standard error."
-    worse, better = int(np.sum(~right & other)), int(np.sum(right & ~other))
-    n, surplus = len(right), worse - better
+    worse = int(np.sum(~right & other))
+    better = int(np.sum(right & ~other))
+    n = len(right)
+    surplus = worse - better
     return surplus / n, float(np.sqrt(worse + better - surplus**2 / n) / n)
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-027
@@ -133,7 +138,10 @@ def _one_pass(model, protocol, batches, marks=()):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a batch is small
         for number, rows in enumerate(batches):
-            name = number if isinstance(model.online, Incremental) else None
+            if isinstance(model.online, Incremental):
+                name = number
+            else:
+                name = None
             model.partial_fit(
                 protocol.X[rows],
                 protocol.y[rows],
@@ -150,7 +158,8 @@ def _learn_online(settings, bench, _):
     protocol = bench.protocol
     batches = batch_rows(len(protocol.X), settings["batch_size"], bench.seed)
     n = len(batches)
-    parameters, kind = ONLINE | {"random_state": bench.seed}, KINDS[settings["online"]]
+    parameters = ONLINE | {"random_state": bench.seed}
+    kind = KINDS[settings["online"]]
     search = _search_aggressiveness(parameters, protocol, batches, settings)
     choice = {}
     if search:
@@ -231,7 +240,10 @@ def _learn_accelerated(settings, bench, _):
     "Log-likelihood along the iterations, which were accepted, and the seconds that had passed."
     protocol = bench.protocol
     method = settings["method"]
-    kind = ExpandedCapsuleRegression if method.startswith("expanded") else CapsuleRegression
+    if method.startswith("expanded"):
+        kind = ExpandedCapsuleRegression
+    else:
+        kind = CapsuleRegression
     batch = (protocol.X, protocol.y, None)
     m = len(protocol.data.class_names)
     start = [subspace_start(bench.seed)]

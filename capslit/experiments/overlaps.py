@@ -53,7 +53,9 @@ def _image_sets(data: ImageData) -> dict:
 
 def _largest_shift(data):
     "By how many pixels images are moved."
-    return 4 if data.images.shape[1] > 16 else 1
+    if data.images.shape[1] > 16:
+        return 4
+    return 1
 
 
 def _scene_sets(bench: Bench) -> dict:

@@ -403,6 +403,7 @@ def mcnemar(first: np.ndarray, second: np.ndarray, labels: np.ndarray) -> tuple:
     The third number is the probability of so unequal a division, or a more unequal one, if both
     were equally good.
     """
-    a, b = np.asarray(first) == labels, np.asarray(second) == labels
+    a = np.asarray(first) == labels
+    b = np.asarray(second) == labels
     only = int(np.sum(a & ~b)), int(np.sum(b & ~a))
     return *only, float(binomtest(only[0], sum(only)).pvalue) if sum(only) else 1.0

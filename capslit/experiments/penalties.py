@@ -243,7 +243,8 @@ def _part_name(method, n, d):
     "The part of a method; without a penalty it is the ridge's first strength."
     if method == "logistic":
         return f"logistic-{n}"
-    method = "ridge" if method == "none" else method
+    if method == "none":
+        method = "ridge"
     return f"{method}-{n}-{d}"
 
 

@@ -189,7 +189,10 @@ STRENGTHS |= {32: (0.0, 0.0003, 0.0005, 0.001, 0.003)}
 
 def _pose_parts(data, profile):
     "A part for each dimension and strength, and for the features to compare with."
-    chosen = STRENGTHS if profile == "paper" else {2: (0.0, 0.03)}
+    if profile == "paper":
+        chosen = STRENGTHS
+    else:
+        chosen = {2: (0.0, 0.03)}
     components = {f"components-{d}": {"dim": d} for d in chosen}
     poses = {
         f"poses-{d}-{rho:g}": {"capsule_dim": d, "reconstruction": rho}

@@ -78,7 +78,8 @@ def _divided(data, n_fit):
             rows, test_size=0.2, stratify=data.labels[:n], random_state=0
         )
     else:
-        fit, choose = rows[:n_fit], rows[round(n * 5 / 6) :]
+        fit = rows[:n_fit]
+        choose = rows[round(n * 5 / 6) :]
     return {
         "fit": fit,
         "choose": choose,
@@ -100,14 +101,18 @@ class _Prepared:
     def images(self, rows: np.ndarray) -> np.ndarray:
         "Images (n, height, width) of grey values up to 1."
         grey = np.asarray(self.data.images[rows], np.float32) / np.float32(self.data.scale)
-        return _deslant(grey) if self.preparation in ("deslanted", "both") else grey
+        if self.preparation in ("deslanted", "both"):
+            return _deslant(grey)
+        return grey
 
     def describe(self, images: np.ndarray) -> np.ndarray:
         "Images as rows of numbers."
         return self._along(smooth(images, SMOOTHING).reshape(len(images), -1))
 
     def _along(self, X):
-        return X if self.axes is None else X @ self.axes
+        if self.axes is None:
+            return X
+        return X @ self.axes
 
     def to_learn(self, rows: np.ndarray) -> tuple:
         "Rows of numbers and labels; of images in several places if the preparation says so."

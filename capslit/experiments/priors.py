@@ -58,7 +58,8 @@ class _Pairs(NamedTuple):
 
 def _default_pairs(n_classes):
     "Pairs of classes as `CapsuleClassifier` has them by default."
-    default, schedule = CapsuleClassifier(), Schedule()
+    default = CapsuleClassifier()
+    schedule = Schedule()
     targets = capsule_targets(n_classes, "ovo")
     dims = capsule_dims(targets, np.full(n_classes, default.capsule_dim))
     settings = engine_settings(default, False) | {"n_threads": 1}

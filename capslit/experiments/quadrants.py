@@ -186,7 +186,10 @@ def _best_templates(
         U, L = (extreme[on] for extreme in extremes_of_sets(templates, without))
         mu = np.clip(compose_extremes(np.maximum(U, p), np.minimum(L, p)), 1e-9, 1 - 1e-9)
         gain = np.sum(ink[on] * np.log(mu) + blank[on] * np.log1p(-mu), axis=1) + prior
-        templates[k] = VALUES[np.argmax(gain - tie, axis=0)] if np.any(on) else 0.5
+        if np.any(on):
+            templates[k] = VALUES[np.argmax(gain - tie, axis=0)]
+        else:
+            templates[k] = 0.5
     return templates
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-025
@@ -303,7 +306,9 @@ def _learn_machine(
         n_iter=epochs,
         random_state=seed,
     ).fit(X)
-    W, b, c = model.components_, model.intercept_visible_, model.intercept_hidden_
+    W = model.components_
+    b = model.intercept_visible_
+    c = model.intercept_hidden_
 
     def rebuild(X):
         return expit(expit(X @ W.T + c) @ W + b)

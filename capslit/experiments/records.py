@@ -213,7 +213,9 @@ class Record:
     def seconds(self, part: str, step: str | None = None, clock: str = "seconds") -> float:
         'Wall time of a step of a part, or of all its steps; CPU time if `clock` is "cpu_seconds".'
         times = self.parts[part][clock]
-        return sum(times.values()) if step is None else times[step]
+        if step is None:
+            return sum(times.values())
+        return times[step]
 
 # %% ../../nbs/experiments/records.ipynb #cell-014
 RECORD = "capslit.record/2"
@@ -568,12 +570,16 @@ def _check_folder(out):
 
 def _load(loader, data_home):
     "A data set, looked for in `data_home` first if it comes from files."
-    return loader(data_home) if signature(loader).parameters else loader()
+    if signature(loader).parameters:
+        return loader(data_home)
+    return loader()
 
 # %% ../../nbs/experiments/records.ipynb #cell-039-1
 def _words(seconds):
     "A time in a readable unit."
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min"
 
 # %% ../../nbs/experiments/records.ipynb #cell-027-1
 def _prepare_once(report):
@@ -831,8 +837,14 @@ def describe_run(record: Record) -> str:
     cpu = sum(record.seconds(name, clock="cpu_seconds") for name in record.parts)
     parts = f" in {len(times)} parts" if len(times) > 1 else ""
     n = machine["threads"]
-    threads = "" if n == machine["cores"] else f", matrix products with {n} thread{'s' * (n > 1)}"
-    resumed = ", once interrupted" if any(part["resumed"] for part in record.parts.values()) else ""
+    if n == machine["cores"]:
+        threads = ""
+    else:
+        threads = f", matrix products with {n} thread{'s' * (n > 1)}"
+    if any(part["resumed"] for part in record.parts.values()):
+        resumed = ", once interrupted"
+    else:
+        resumed = ""
     rows = {
         "record": f"{datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}",
         "---": "---",
@@ -850,10 +862,15 @@ def _versions(record):
     codes = [part["code"] for part in record.parts.values()]
     versions = "version " + " and ".join(sorted({code["version"] for code in codes}))
     commits = sorted({code["commit"] for code in codes if code["commit"]})
-    changed = " with changes" if any(code["modified"] for code in codes) else ""
+    if any(code["modified"] for code in codes):
+        changed = " with changes"
+    else:
+        changed = ""
     if len(commits) > 1:
         return f"{versions}, parts of {len(commits)} commits{changed}"
-    return f"{versions}, commit {commits[0][:10]}{changed}" if commits else versions
+    if commits:
+        return f"{versions}, commit {commits[0][:10]}{changed}"
+    return versions
 
 # %% ../../nbs/experiments/records.ipynb #cell-040
 def compare_errors(record: Record, experiment: Experiment) -> str:
@@ -883,5 +900,8 @@ def explain_difference(source: float, ours: float, n: int) -> str:
         return "none"
     deviation = np.sqrt(source * (1 - source) / n)
     ratio = abs(ours - source) / deviation
-    size = "less than one standard error" if ratio < 1 else f"{ratio:.1f} standard errors"
+    if ratio < 1:
+        size = "less than one standard error"
+    else:
+        size = f"{ratio:.1f} standard errors"
     return f"{size} of the measurement ({100 * deviation:.2f} points)"

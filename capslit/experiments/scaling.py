@@ -107,7 +107,10 @@ def _amounts(case: Case, cores: int | None = None) -> dict:
     Of what is shared out, the part of the hand that has most to do; at most `cores` hands work
     at the same time.
     """
-    n, p, d, m = case.n, case.p, case.d, case.m
+    n = case.n
+    p = case.p
+    d = case.d
+    m = case.m
     cluster = case.where == "cluster"
     rows = _block_rows(case)
     hands = min(case.hands, cores or case.hands)
@@ -140,7 +143,8 @@ def _write_examples(
     folder: str | PathLike, n: int, p: int, seed: int = 0, rows: int = 2**16
 ) -> None:
     "Write noisy random features of digits, X.npy (n, p), float32, and y.npy (n,), to `folder`."
-    rng, images = np.random.default_rng(seed), load_digits()
+    rng = np.random.default_rng(seed)
+    images = load_digits()
     pixels = images.images.reshape(len(images.images), -1) / images.scale
     mixed = pixels @ rng.standard_normal((pixels.shape[1], p))
     features = np.tanh(mixed / 2).astype(np.float32)
@@ -188,7 +192,10 @@ def _time_local(cases: list, folder: str | PathLike, rounds: int = 7) -> np.ndar
     steps = []
     for case in cases:
         X, y = (a[: case.n] for a in held[case.p, case.m])
-        data = _filed(X, y, Path(folder)) if case.where == "file" else (X, y, None)
+        if case.where == "file":
+            data = _filed(X, y, Path(folder))
+        else:
+            data = (X, y, None)
         steps.append(_stepper(case, data))
     return in_turns(*steps, rounds=rounds)
 
@@ -224,7 +231,8 @@ def _made_there(case: Case, seed: int = 0) -> tuple:
     "The same as Dask arrays in partitions, made by the workers and held by them."
     import dask.array as da
 
-    rng, rows = da.random.default_rng(seed), -(-case.n // case.partitions)
+    rng = da.random.default_rng(seed)
+    rows = -(-case.n // case.partitions)
     X = rng.standard_normal((case.n, case.p), chunks=(rows, case.p)).astype(np.float32)
     return X.persist(), rng.integers(0, case.m, case.n, chunks=rows).persist()
 
@@ -338,7 +346,10 @@ def _fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict)
         first = CapsuleClassifier.paper(**parameters | {"max_iter": 1})
         first.fit(_read_rows(path, min(n, 2000)), y[:2000])
         before = _resident()
-        X = _read_rows(path, n) if in_memory else np.load(path, mmap_mode="r")[:n]
+        if in_memory:
+            X = _read_rows(path, n)
+        else:
+            X = np.load(path, mmap_mode="r")[:n]
         _, seconds = timed(lambda: model.fit(X, y))
     weights = hashlib.sha256(np.ascontiguousarray(model.coef_).tobytes()).hexdigest()
     return {
@@ -692,14 +703,18 @@ def _draw_curve(axis, record, costs, name, shown, colour, marker):
 
     cases, seconds = zip(*[pair for pair in zip(*measured(record, name)) if shown(pair[0])])
     size = {"file": "n", "threads": "hands", "workers": "hands"}.get(name, name)
-    x, cores = [getattr(case, size) for case in cases], record.machine["cores"]
+    x = [getattr(case, size) for case in cases]
+    cores = record.machine["cores"]
     axis.plot(
         x, [1e3 * foretell(costs, case, cores) for case in cases], color="C1", label="_cost model"
     )
     words = f"_measured{', from a file' * (name == 'file')}"
     axis.plot(x, 1e3 * np.array(seconds), marker, color=colour, label=words)
     axis.set(xscale="log", yscale="log")
-    ticks = LogLocator() if size == "n" else FixedLocator(x[::2] if len(x) > 3 else x)
+    if size == "n":
+        ticks = LogLocator()
+    else:
+        ticks = FixedLocator(x[::2] if len(x) > 3 else x)
     axis.xaxis.set_major_locator(ticks)
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     for side in (axis.xaxis, axis.yaxis):
@@ -712,7 +727,8 @@ def draw_memory(record: Record) -> Any:
     import matplotlib.pyplot as plt
 
     part = record.parts["memory"]["parameters"]
-    n, rows = np.array(part["sizes"]), record.array("memory", MEMORY)
+    n = np.array(part["sizes"])
+    rows = record.array("memory", MEMORY)
     added = (rows[:, :, 2] - rows[:, :, 1]) / 1e6
     figure, axis = plt.subplots(figsize=(5.4, 3.4))
     axis.plot(n / 1000, 4e-6 * n * part["p"], ":", color="C6", label="the inputs themselves")

@@ -191,7 +191,10 @@ def _cost_of(settings):
 
 def _sharing_parts(data, profile):
     "Dimensions, shifts and numbers of images."
-    plans = QUICK if profile == "quick" else PLANS.get(data, PLANS["fashion"])
+    if profile == "quick":
+        plans = QUICK
+    else:
+        plans = PLANS.get(data, PLANS["fashion"])
     return tuple(Part(name, p, _cost_of(p), independent=True) for name, p in plans.items())
 
 

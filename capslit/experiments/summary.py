@@ -116,7 +116,10 @@ def reproduce(
     """
     check_choice("name", name, EXPERIMENTS)
     experiment = EXPERIMENTS[name]
-    collections = experiment.quick if profile == "quick" else experiment.data
+    if profile == "quick":
+        collections = experiment.quick
+    else:
+        collections = experiment.data
     if data:
         collections = (data,)
     options |= {"profile": profile, "out": out, "report": report}

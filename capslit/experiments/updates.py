@@ -202,7 +202,9 @@ def _significant_from(low, high, n, errors=5.0):
     deviation = np.sqrt((low * (1 - low) + high * (1 - high)) / n)
     fails = np.flatnonzero(high - low <= errors * deviation)
     first = int(fails[-1]) + 1 if fails.size else 0
-    return first if first < len(low) else None
+    if first < len(low):
+        return first
+    return None
 
 
 def _doubling_means(curve, start=10):
@@ -216,7 +218,9 @@ def _doubling_means(curve, start=10):
 def _reach(curve: np.ndarray, value: float) -> int | None:
     "The first iteration at which a curve is at most `value`; None if it never is."
     reached = np.flatnonzero(curve <= value)
-    return int(reached[0]) if reached.size else None
+    if reached.size:
+        return int(reached[0])
+    return None
 
 
 def _rises(loss: np.ndarray) -> int:
@@ -435,7 +439,8 @@ def _run_passes(part, bench):
     """
     settings = part.parameters
     protocol = bench.protocol
-    X, y = protocol.X, protocol.y
+    X = protocol.X
+    y = protocol.y
     sets = {
         "training": (X, y, None),
         "validation": (protocol.X_val, protocol.y_val, None),

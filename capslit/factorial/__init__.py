@@ -1,5 +1,5 @@
 """Factorial vector quantisation and factorial hidden Markov models (Ghahramani 1995)."""
 import lazy_loader as lazy
 
-# The public names are those of __init__.pyi; a module is imported when one of its names is first asked for
+# Public names are listed in __init__.pyi; a module is imported at the first use of its names
 __getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -70,7 +70,10 @@ def _product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
         return matrices[0].swapaxes(1, 2) @ x
     x = x.swapaxes(1, 2)
     for A in reversed(matrices):  # the chain at the end moves to the front
-        k = round(K ** (1 / len(matrices))) if A is None else A.shape[1]
+        if A is None:
+            k = round(K ** (1 / len(matrices)))
+        else:
+            k = A.shape[1]
         x = x.reshape(q, -1, k).swapaxes(1, 2)
         if A is not None:
             x = A.swapaxes(1, 2) @ x
@@ -319,7 +322,10 @@ def _best_start(smoothed, terms, starts):
     best = np.argmax(bounds, axis=1)  # (q, n)
 
     def taken(a):  # (T, q, K, starts·n) or (T, q, starts·n)
-        index = best[None, :, None] if a.ndim == 3 else best[None, :, None, None]
+        if a.ndim == 3:
+            index = best[None, :, None]
+        else:
+            index = best[None, :, None, None]
         a = a.reshape(*a.shape[:-1], starts, -1)
         return np.take_along_axis(a, index, axis=-2)[..., 0, :]
 
@@ -412,7 +418,10 @@ def _remembered(model, parameters, Y, mask, row):
         return _mean_field(parameters, Y, mask, None, *sweeps)
     q, d, k = parameters.log_initial.shape
     T = len(Y)
-    streams = range(q) if model.streams is None else model.streams
+    if model.streams is None:
+        streams = range(q)
+    else:
+        streams = model.streams
     place = np.ix_(streams, row, range(T))
     start, end = model.memory  # each (q, n, T, d, k)
     inferred = _mean_field(parameters, Y, mask, start[place].transpose(2, 0, 3, 4, 1), *sweeps)

@@ -156,7 +156,10 @@ def _count_pairs(counts: np.ndarray, shape: tuple) -> np.ndarray:
         by_state = np.moveaxis(table, i, 0).reshape(k, -1)  # (k, k^(d−1))
         diagonal = np.diag(np.sum(by_state, axis=1))
         # the other vectors' states, for each state of vector i: (k, (d−1)·k)
-        pairs = _sum_up(by_state, (d - 1, k)) if d > 1 else np.zeros((k, 0))
+        if d > 1:
+            pairs = _sum_up(by_state, (d - 1, k))
+        else:
+            pairs = np.zeros((k, 0))
         row = np.concatenate([pairs[:, : i * k], diagonal, pairs[:, i * k :]], axis=1)
         rows.append(row)
     return np.concatenate(rows)
@@ -191,7 +194,8 @@ def below_greatest(fields, moved, k, below, greatest):
         for j in range(first + 1, first + k):
             for t in range(len(top)):
                 value = fields[j, t] + moved[j]
-                top[t] = value if value > top[t] else top[t]
+                if value > top[t]:
+                    top[t] = value
         for t in range(len(top)):
             greatest[t] += top[t]
         for j in range(first, first + k):
@@ -246,7 +250,8 @@ def _divide_by_total(sums, k, weight, scale, least, total, R):
     for j in range(k):
         np.add(total, sums[j], total)
     inverse = np.where(total >= least, 1 / total, 0.0)
-    share, scaled = weight * inverse, scale * inverse
+    share = weight * inverse
+    scaled = scale * inverse
     for j in range(len(sums)):
         np.multiply(sums[j], scaled, sums[j])
     for c in range(len(R)):
@@ -754,7 +759,9 @@ def _widen(field, states, joint, size):
     chosen = _largest(joint, min(size, joint.shape[1]))
     order = np.argsort(-np.take_along_axis(joint, chosen, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(chosen, order, axis=1)  # the greatest value first
-    parent, i, j = parent[every, best], i[every, best], j[every, best]
+    parent = parent[every, best]
+    i = i[every, best]
+    j = j[every, best]
     states = states[every, parent]
     old = np.take_along_axis(states, i[..., None], axis=2)[..., 0]
     new = np.where(stays[every, best], old, j)

@@ -118,7 +118,9 @@ class _ChainsFit(EMEstimator):
     def _starts(self, X):
         "ChainParameters of `n_init` random starts, for observations of mean 0 and mean square 1."
         rng = check_random_state(self.random_state)
-        q, d, k = self.n_init, self.n_chains, self.n_states
+        q = self.n_init
+        d = self.n_chains
+        k = self.n_states
         rows = X[rng.randint(len(X), size=(q, d * k))] / math.sqrt(d)
         transitions = (rng.dirichlet(np.ones(k), (q, d, k)) + 1 / k) / 2
         return ChainParameters(

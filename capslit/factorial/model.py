@@ -248,7 +248,8 @@ def _checked_examples(model, y, p=None):
 
 def _checked_batch(model, parameters, batch):
     "The batch (y, weight, row), and the numbers of the stacked problems, or an error."
-    d, k = model.n_vectors, model.n_states
+    d = model.n_vectors
+    k = model.n_states
     q, *_, p = np.shape(parameters.weights)
     hint = f"the model has {d} vectors of {k} states"
     check_shape("weights", parameters.weights, (q, d, k, p), hint=hint)
@@ -257,7 +258,10 @@ def _checked_batch(model, parameters, batch):
     y, weight, row = (*batch, None, None)[:3]
     y = _checked_examples(model, y, p)
     n = len(y)
-    weight = np.ones(n) if weight is None else to_numpy(as_floating("weight", weight))
+    if weight is None:
+        weight = np.ones(n)
+    else:
+        weight = to_numpy(as_floating("weight", weight))
     check_shape("weight", weight, (n,))
     if row is not None:
         row = check_shape("row", to_numpy(row), (n,)).astype(np.int64)
@@ -266,13 +270,17 @@ def _checked_batch(model, parameters, batch):
             "row is None, but Gibbs sampling and a memory need the numbers of the examples; "
             "pass batches (y, weight, np.arange(n))"
         )
-    streams = range(q) if model.streams is None else model.streams
+    if model.streams is None:
+        streams = range(q)
+    else:
+        streams = model.streams
     return (y, weight.astype(np.float64, copy=False), row), streams
 
 # %% ../../nbs/factorial/model.ipynb #cell-087
 def _initialise(model, y, n_problems, rng, spread):
     "Random CauseParameters; see `FactorialVectorModel.initialise`."
-    d, k = model.n_vectors, model.n_states
+    d = model.n_vectors
+    k = model.n_states
     y = check_values("y", _checked_examples(model, y))
     p = y.shape[1]
     mean = np.mean(y, axis=0)

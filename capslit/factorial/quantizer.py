@@ -102,7 +102,10 @@ def _check_range(X, observable):
         return
     largest = OBSERVABLES[observable].largest
     if X.min() < 0 or (largest is not None and X.max() > largest):
-        limits = "be at least 0" if largest is None else f"lie between 0 and {largest}"
+        if largest is None:
+            limits = "be at least 0"
+        else:
+            limits = f"lie between 0 and {largest}"
         raise ValueError(
             f"X must {limits} for observable={observable!r}, but spans {X.min():g} to {X.max():g}; "
             "pass observable='gaussian', or move and scale X"
@@ -115,7 +118,10 @@ def _measured(batch, start, observable, origin=0.0, unit=1.0):
     """
     x, weight = batch
     _check_range(x, observable)
-    weight = np.ones(len(x)) if weight is None else weight.astype(np.float64)
+    if weight is None:
+        weight = np.ones(len(x))
+    else:
+        weight = weight.astype(np.float64)
     scaled = x.astype(np.float64) / unit - origin / unit
     return scaled, weight, start + np.arange(len(x))
 
@@ -203,7 +209,10 @@ class _FitMixin(EMEstimator, _InputScaling):
         unit = 1.0
         if self.observable == "gaussian":
             origin, unit = _origin_and_unit(data, X, weight)
-        total = np.sum(weight) if len(X) == data.n_samples else data.total
+        if len(X) == data.n_samples:
+            total = np.sum(weight)
+        else:
+            total = data.total
         model = self._model(unit, total, rng.randint(2**31 - 1), self._remembered(data))
         measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
         scaled, weight, _ = measured((X, weight), 0)
@@ -232,7 +241,9 @@ class _FitMixin(EMEstimator, _InputScaling):
 
     def _remembered(self, data):
         "How many examples E-steps remember: all, but on a cluster, whose workers keep nothing."
-        return 0 if hasattr(data.batches, "map") else data.n_samples
+        if hasattr(data.batches, "map"):
+            return 0
+        return data.n_samples
 
     def _model(self, unit, total, seed, n_examples):
         "The model for the EM driver, for numbers measured in `unit`."
@@ -268,7 +279,9 @@ class _FitMixin(EMEstimator, _InputScaling):
     def _starts(self, model, X, weight, rng):
         "CauseParameters of `n_init` stacked starts."
         rows, weight = _distinct_rows(X, weight)
-        q, d, k = self.n_init, self.n_vectors, self.n_states
+        q = self.n_init
+        d = self.n_vectors
+        k = self.n_states
         level = np.zeros(rows.shape[1])
         slope = 1.0
         if self.observable != "gaussian":
@@ -380,7 +393,10 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         model, parameters = self._fitted()
         Y, far = self._scaled(X)
         with np.errstate(over="ignore", invalid="ignore"):
-            density = model.log_likelihood if self.exact_scores_ else model.bound
+            if self.exact_scores_:
+                density = model.log_likelihood
+            else:
+                density = model.bound
             log_density = density(parameters, Y)[0]
         _, unit = self._frame()
         log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X

@@ -205,7 +205,10 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
     """A clone of a density of which all classes y (n,) take the share of noise with the
     fewest errors in `folds` (by default three), in one unit.
     """
-    mass = np.ones(len(X)) if weight is None else weight.astype(np.float64)
+    if weight is None:
+        mass = np.ones(len(X))
+    else:
+        mass = weight.astype(np.float64)
     unit = density.noise_unit or _mean_variance(X, mass) or 1.0
     density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
     if folds is None:
@@ -325,13 +328,17 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         """
         self._validate_params()
         X, y = check_labelled(self, X, y)
-        tangents = None if tangents is None else _checked_tangents(X, tangents)
+        if tangents is None:
+            tangents = None
+        else:
+            tangents = _checked_tangents(X, tangents)
         weight = check_weights(X, sample_weight)
         folds = self._folds(X, y, groups)
         if weight is not None:
             keep = weight > 0
             X, y, weight, tangents = (a if a is None else a[keep] for a in (X, y, weight, tangents))
-            folds = folds if folds is None else _restricted(folds, keep)
+            if folds is not None:
+                folds = _restricted(folds, keep)
         self.classes_, index = np.unique(y, return_inverse=True)
         self.counts_ = np.bincount(index, weight)
         check_number(
@@ -392,7 +399,9 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
                 f"density is the class {self.density.__name__}; pass an estimator, "
                 f"such as {self.density.__name__}()"
             )
-        return MixtureOfFactorAnalyzers() if self.density is None else self.density
+        if self.density is None:
+            return MixtureOfFactorAnalyzers()
+        return self.density
 
     @atomic
     def add_class(self, X: Any, label: Any, *, tangents: Any = None) -> Self:
@@ -413,7 +422,10 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         classes, order = self._extended(label)
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
-        tangents = None if tangents is None else _checked_tangents(X, tangents)
+        if tangents is None:
+            tangents = None
+        else:
+            tangents = _checked_tangents(X, tangents)
         density = self._density()
         if _left_open(density):
             first = self.densities_[0]  # its noise was chosen for all classes

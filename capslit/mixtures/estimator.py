@@ -119,7 +119,10 @@ def start_labels(
         seeds, _ = kmeans_plusplus(X, n_components, sample_weight=weight, random_state=rng)
         return nearest(X, seeds)
     if init == "random_from_data":
-        rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
+        if weight is None:
+            rows = np.arange(len(X))
+        else:
+            rows = np.flatnonzero(weight > 0)
         chosen = rng.choice(rows, n_components, replace=len(rows) < n_components)
         return nearest(X, X[chosen])
     with warnings.catch_warnings():
@@ -337,7 +340,10 @@ class _GaussianStart(MixtureExamples):
     def _begin(self, data, X, weight):
         "The model and its initial parameters, stacked over the `n_init` starts."
         p = X.shape[1]
-        given = _last_fit(self, p) if self._goes_on() else _given_start(self, p)
+        if self._goes_on():
+            given = _last_fit(self, p)
+        else:
+            given = _given_start(self, p)
         mass = np.ones(len(X), X.dtype) if weight is None else weight
         X, origin, _ = centred(data, X, mass)
         if "means" in given:

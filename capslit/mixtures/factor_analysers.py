@@ -47,7 +47,10 @@ def _fifths(X, weight):
     """Rows of X (n, p) to learn from and rows left out, five times; equal rows stay
     together, those of no weight are in neither.
     """
-    rows = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
+    if weight is None:
+        rows = np.arange(len(X))
+    else:
+        rows = np.flatnonzero(weight > 0)
     distinct, which = np.unique(X[rows], axis=0, return_inverse=True)
     if len(distinct) < 5:
         return []
@@ -143,7 +146,10 @@ class _Trials:
         self.data = (X, weight, tangents)
         self.unit = unit
         self.origin = origin
-        self.shares = SHARES if density.added_noise == "auto" else (density.added_noise,)
+        if density.added_noise == "auto":
+            self.shares = SHARES
+        else:
+            self.shares = (density.added_noise,)
         self.best = {}  # share and log-likelihood of what was tried
         self.rows = {}  # log-densities (n,) by (m, r, kind, share)
 
@@ -215,11 +221,15 @@ class _Choice:
     """
 
     def _asked_components(self):
-        return 1 if self.n_components == "auto" else self.n_components
+        if self.n_components == "auto":
+            return 1
+        return self.n_components
 
     def _unit(self, variance):
         "The variance that noise is a share of."
-        return variance if self.noise_unit is None else float(self.noise_unit)
+        if self.noise_unit is None:
+            return variance
+        return float(self.noise_unit)
 
     def _choose(self, X, weight, tangents, unit, origin):
         """Set sizes, noise and kind of covariance: as given, as in the last fit where that
@@ -243,7 +253,8 @@ class _Choice:
             m, r, (noise, tied) = _best_size(trials, m, r, noise, tied)
         if share == "auto" or self.stacked:
             best_share, _ = trials(m, r, (noise, tied))
-            share = best_share if share == "auto" else share
+            if share == "auto":
+                share = best_share
         self.n_components_ = m
         self.n_factors_ = r
         self.added_noise_ = share
@@ -255,7 +266,10 @@ class _Choice:
 def _best_size(trials, m, r, noise, tied):
     """Components, factors and kind of noise (noise, tied), chosen where they are "auto"."""
     n, p = trials.data[0].shape
-    noises = ["diagonal", "isotropic"] if noise == "auto" else [noise]
+    if noise == "auto":
+        noises = ["diagonal", "isotropic"]
+    else:
+        noises = [noise]
     ties = [False, True] if tied == "auto" else [tied]
     kinds = [(noise, tied) for tied in ties for noise in noises]
 
@@ -331,7 +345,10 @@ class _Stack(_Choice):
         self._check_stack(checkpoint)
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
-        mass = np.ones(len(rows), rows.dtype) if weight is None else weight
+        if weight is None:
+            mass = np.ones(len(rows), rows.dtype)
+        else:
+            mass = weight
         rows, origin, variance = centred(data, rows, mass)
         trials = self._choose(rows, weight, along, variance or 1.0, origin)
         kind = (self.noise_, self.tied_)
@@ -356,7 +373,10 @@ class _Stack(_Choice):
         self.n_iter_ = sum(d.n_iter_ for d in fitted.values())
         self.converged_ = all(d.converged_ for d in fitted.values())
         self.history_ = densities[int(np.argmax(weights))].history_
-        self.lower_bound_ = densities[0].lower_bound_ if left_out is None else left_out
+        if left_out is None:
+            self.lower_bound_ = densities[0].lower_bound_
+        else:
+            self.lower_bound_ = left_out
         self.n_parameters_ = len(members) - 1 + sum(d.n_parameters_ for d in fitted.values())
         return self
 

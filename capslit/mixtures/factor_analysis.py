@@ -410,7 +410,10 @@ def _revived(parameters, mass, weighed):
         return xp.reshape(taken, a.shape)
 
     log_weights, means, loadings, log_noise = map(copied, parameters)
-    along = loadings[..., 0] if loadings.shape[-1] else xp.exp(0.5 * log_noise)
+    if loadings.shape[-1]:
+        along = loadings[..., 0]
+    else:
+        along = xp.exp(0.5 * log_noise)
     means = means + _array(side, means)[..., None] * along
     if weighed:
         log_weights = log_weights + xp.log(_array(share, means))
@@ -509,7 +512,9 @@ class LinearManifolds:
         """
         x, _, tangents = _checked_batch(parameters, (x, None, tangents))
         joint, z, form, x = self._evaluated(parameters, x)
-        return joint if tangents is None else joint + _freed(form, x, z, tangents)
+        if tangents is None:
+            return joint
+        return joint + _freed(form, x, z, tangents)
 
     def _evaluated(self, parameters, x):
         """Joint log-densities, whitened codes, the `_Form` and the examples measured from the

@@ -183,7 +183,10 @@ def _distances(parameters, x):
 
     mu = flat(parameters.means)
     U = flat(parameters.precisions_cholesky)
-    distances = _full_distances if U.ndim == 3 else _diag_distances
+    if U.ndim == 3:
+        distances = _full_distances
+    else:
+        distances = _diag_distances
     return distances(x, mu, U)
 
 
@@ -422,7 +425,10 @@ def _normalised(statistics, full):
 def _variances(mass, means, S):
     "Variances (k, m, p) of all examples together, the same for each component."
     share = (mass / np.sum(mass, axis=1, keepdims=True))[..., None]
-    within = np.diagonal(S, axis1=-2, axis2=-1) if S.ndim == means.ndim + 1 else S
+    if S.ndim == means.ndim + 1:
+        within = np.diagonal(S, axis1=-2, axis2=-1)
+    else:
+        within = S
     mean = np.sum(share * means, axis=1, keepdims=True)
     between = (means - mean) ** 2
     total = np.sum(share * (within + between), axis=1, keepdims=True)

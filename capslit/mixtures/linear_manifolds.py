@@ -225,7 +225,10 @@ class _Fit(EMEstimator, MixtureExamples):
         if self._goes_on():
             return self._model(origin, unit, self._last_fit(origin, (m, r)))
         given = self._given(X.shape[1], m, origin)
-        start = _tied_start if getattr(self, "tied_", False) else _start
+        if getattr(self, "tied_", False):
+            start = _tied_start
+        else:
+            start = _start
         starts = []
         for _ in range(1 if "means" in given else self.n_init):
             labels = np.zeros(len(X), int)

@@ -181,7 +181,10 @@ def tangent_vectors(
     check_choice("unit", unit, ("pixel", "natural"))
     n, height, width = images.shape
     down, right = _derivatives(images, sigma, mode)
-    radius = np.sqrt(height * width) / 2 if unit == "pixel" else 1
+    if unit == "pixel":
+        radius = np.sqrt(height * width) / 2
+    else:
+        radius = 1
     velocity = _velocities(height, width, radius, images.dtype)
     tangents = np.empty((n, len(kinds), height, width), images.dtype)
     for j, kind in enumerate(kinds):
@@ -473,7 +476,9 @@ class _Search(_Planes):
         blocks = (X[i : i + 256] for i in range(0, len(X), 256))
         nearest = [self._nearest(block, int(n_neighbors), limit) for block in blocks]
         distances, rows = (np.concatenate(parts) for parts in zip(*nearest))
-        return (distances, rows) if return_distance else rows
+        if return_distance:
+            return (distances, rows)
+        return rows
 
     def _nearest(self, X, k, limit):
         "Distances and rows of the k nearest planes, for a block of examples."

@@ -42,7 +42,9 @@ def _draw(rng: np.random.Generator, symbol: sympy.Basic, domain: Any = None):
         domain = range(1, 6) if symbol.is_integer else real
     if callable(domain):
         return domain(rng)
-    return rng.uniform(*domain) if isinstance(domain, tuple) else rng.choice(domain)
+    if isinstance(domain, tuple):
+        return rng.uniform(*domain)
+    return rng.choice(domain)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-007
 def explicit(expr: sympy.Expr, define: Mapping | tuple = ()):
@@ -59,9 +61,11 @@ def _explicit(expr, define):
         return e.expr.subs(dict(zip(e.variables, e.point)))
 
     for function, body in define:
-        expr = expr.replace(function, body) if expr.has(function) else expr
+        if expr.has(function):
+            expr = expr.replace(function, body)
     for kind, body in ((sympy.Derivative, derive), (sympy.Subs, insert)):
-        expr = expr.replace(lambda e: isinstance(e, kind), body) if expr.has(kind) else expr
+        if expr.has(kind):
+            expr = expr.replace(lambda e: isinstance(e, kind), body)
     return expr
 
 # %% ../../nbs/proofs/claims.ipynb #cell-010
@@ -104,7 +108,8 @@ def _evaluator(e: sympy.Basic):
     if isinstance(e, sympy.Piecewise):
         pieces = [(_evaluator(value), _evaluator(condition)) for value, condition in e.args]
         return lambda env: next(value(env) for value, condition in pieces if condition(env))
-    args, name = [_evaluator(a) for a in e.args], type(e).__name__
+    args = [_evaluator(a) for a in e.args]
+    name = type(e).__name__
     if isinstance(e, AppliedUndef):
         return lambda env: env.functions[name](*(mpmath.mpmathify(a(env)) for a in args))
     if name in OPERATORS:
@@ -126,12 +131,15 @@ def _constant_evaluator(e: sympy.Basic):
 # %% ../../nbs/proofs/claims.ipynb #cell-013
 def _formal_evaluator(e: sympy.Basic):
     "`evaluator` of an integral or sum; a value free of outer bound variables is remembered."
-    f, free, limits = _evaluator(e.function), e.free_symbols, e.limits
+    f = _evaluator(e.function)
+    free = e.free_symbols
+    limits = e.limits
 
     def level(env, depth):
         if depth < 0:
             return f(env)
-        v, (low, high) = limits[depth][0], (_evaluator(b)(env) for b in limits[depth][1:])
+        v = limits[depth][0]
+        (low, high) = (_evaluator(b)(env) for b in limits[depth][1:])
         outer = env.variables.get(v)
 
         def at(value):
@@ -166,9 +174,12 @@ class _Environment:
     "Values of symbols at one point: drawn when first asked for, or bound by an integral or sum."
 
     def __init__(self, points: Any, index: int):
-        self.points, self.index, self.functions = points, index, points.functions
+        self.points = points
+        self.index = index
+        self.functions = points.functions
         self.values = {s: mpmath.mpf(v) for s, v in points.chosen(index).items()}
-        self.variables, self.memory = {}, {}
+        self.variables = {}
+        self.memory = {}
 
     def __getitem__(self, symbol):
         if symbol in self.variables:
@@ -195,8 +206,11 @@ class _Points:
         define: Mapping | None = None,
         functions: Mapping | None = None,
     ):
-        self.domain, self.where, self.seed = dict(domain or {}), where, seed
-        self.define, self.environments = dict(define or {}), {}
+        self.domain = dict(domain or {})
+        self.where = where
+        self.seed = seed
+        self.define = dict(define or {})
+        self.environments = {}
         self.functions = {str(f): g for f, g in (functions or {}).items()}
 
     def chosen(self, index: int):
@@ -235,11 +249,9 @@ class Verdict:
     @property
     def reach(self):
         "The symbols of a proof and the sizes put in, in words; empty for other checks."
-        return (
-            f"in {self.symbols}{', with ' + self.sizes if self.sizes else ''}"
-            if self.symbols
-            else ""
-        )
+        if self.symbols:
+            return f"in {self.symbols}{', with ' + self.sizes if self.sizes else ''}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -257,7 +269,9 @@ def _nonzero_value(expr: sympy.Expr):
     expr = expr.xreplace({f: sympy.Dummy(str(f), positive=True) for f in unknown})
     try:
         (value,), point = _Points(seed="symbolic").values([expr], 0, digits=30)
-        return f"residual {mpmath.nstr(value, 5)} at {point}" if abs(value) > 1e-12 else ""
+        if abs(value) > 1e-12:
+            return f"residual {mpmath.nstr(value, 5)} at {point}"
+        return ""
     except (_NoValue, KeyError, AttributeError):
         return ""
 
@@ -286,11 +300,10 @@ def names(exprs: Sequence, functions: bool = False):
     """The names of the symbols in `exprs`, an indexed one by its base; or of the functions that
     nothing is known of.
     """
-    found = (
-        {f.func for e in exprs for f in e.atoms(AppliedUndef)}
-        if functions
-        else {s for e in exprs for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
-    )
+    if functions:
+        found = {f.func for e in exprs for f in e.atoms(AppliedUndef)}
+    else:
+        found = {s for e in exprs for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
     found |= {
         s
         for m in found
@@ -402,11 +415,17 @@ def symbolic(
 # %% ../../nbs/proofs/claims.ipynb #cell-026
 def _compare(relation: sympy.Basic, lhs: Any, rhs: Any, tol: float, scale: float):
     "Whether two numbers satisfy `relation` up to `tol`·`scale`; strict inequalities strictly."
-    gap, slack = lhs - rhs, tol * scale
+    gap = lhs - rhs
+    slack = tol * scale
     if isinstance(relation, sympy.Eq):
         return abs(gap) <= slack
-    side = gap if isinstance(relation, (sympy.Le, sympy.Lt)) else -gap
-    return side < 0 if isinstance(relation, (sympy.Lt, sympy.Gt)) else side <= slack
+    if isinstance(relation, (sympy.Le, sympy.Lt)):
+        side = gap
+    else:
+        side = -gap
+    if isinstance(relation, (sympy.Lt, sympy.Gt)):
+        return side < 0
+    return side <= slack
 
 # %% ../../nbs/proofs/claims.ipynb #cell-027
 def numeric(
@@ -444,7 +463,10 @@ def numeric(
                     return Verdict(False, f"{sides} at {point}")
                 if isinstance(relation, sympy.Eq) and precision == digits and scale:
                     worst = max(worst, abs(lhs - rhs) / scale)
-        error = f", largest error {mpmath.nstr(worst, 1)}" if worst else ""
+        if worst:
+            error = f", largest error {mpmath.nstr(worst, 1)}"
+        else:
+            error = ""
         return Verdict(True, f"{points} random points{error}")
 
     return Check("numeric", run, f"{points} random points, {digits} digits")
@@ -547,10 +569,12 @@ def monte_carlo(
                 sides, point = zip(*(e.values(relation.args, i, 15) for e in ends))
                 low, high = sorted(a - b for a, b in sides)
                 slack = 1e-9 * max(abs(value) for pair in sides for value in pair)
-                below, above = low <= slack, high >= -slack
+                below = low <= slack
+                above = high >= -slack
                 reached = {sympy.Eq: below and above, sympy.Le: below, sympy.Ge: above}
                 if not reached[relation.func]:
-                    off, error = (low + high) / 2, (high - low) / (2 * width)
+                    off = (low + high) / 2
+                    error = (high - low) / (2 * width)
                     found = f"off by {mpmath.nstr(off, 3)} ± {mpmath.nstr(error, 2)}"
                     return Verdict(False, f"{found} at {point[0]}")
         return Verdict(True, f"within {width} standard errors of {n:,} samples")
@@ -568,13 +592,21 @@ def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):
     def run(statement):
         for seed in range(count):
             problem = generate(np.random.default_rng(seed))
-            args, named = ((), problem) if isinstance(problem, dict) else (problem, {})
+            if isinstance(problem, dict):
+                args = ()
+                named = problem
+            else:
+                args = problem
+                named = {}
             with np.errstate(all="ignore"):
                 found = statement(*args, **named)
             for value in map(np.asarray, found if isinstance(found, (tuple, list)) else [found]):
                 truth = value.dtype == bool
                 if not np.all(value if truth else np.abs(value) <= tol):
-                    fault = "is false" if truth else f"leaves {np.max(np.abs(value)):.2g}"
+                    if truth:
+                        fault = "is false"
+                    else:
+                        fault = f"leaves {np.max(np.abs(value)):.2g}"
                     return Verdict(False, f"{fault} on problem {seed}")
         return Verdict(True, f"{count} random problems")
 
@@ -587,11 +619,9 @@ def on_symbols(*arguments, simplify: Callable = sympy.simplify):
     """
 
     def entries(value):
-        return (
-            list(np.ravel(value))
-            if isinstance(value, (np.ndarray, sympy.MatrixBase))
-            else [sympy.sympify(value)]
-        )
+        if isinstance(value, (np.ndarray, sympy.MatrixBase)):
+            return list(np.ravel(value))
+        return [sympy.sympify(value)]
 
     def run(statement):
         found = statement(*arguments)
@@ -625,7 +655,8 @@ def claims_named(text: str):
 @contextmanager
 def _functions_called():
     "The set that gathers the code of all Python functions that are called in this context."
-    found, before = set(), sys.getprofile()
+    found = set()
+    before = sys.getprofile()
     sys.setprofile(lambda frame, event, _: found.add(frame.f_code) if event == "call" else None)
     try:
         yield found
@@ -703,7 +734,9 @@ class Report:
     def count(self, check: str):
         "The killed and the tried of one check, in words; empty if it saw no mutant."
         seen = [t for t in self.trials if check in t.seen and not t.equivalent]
-        return f"{sum(check in t.killers for t in seen)}/{len(seen)}" if seen else ""
+        if seen:
+            return f"{sum(check in t.killers for t in seen)}/{len(seen)}"
+        return ""
 
     @property
     def proved(self):
@@ -711,9 +744,11 @@ class Report:
         empty.
         """
         proofs = [verdict for _, _, verdict in self.checks if verdict.holds and verdict.symbols]
-        return (
-            "" if not proofs else "for some sizes" if all(p.sizes for p in proofs) else "in general"
-        )
+        if not proofs:
+            return ""
+        if all(p.sizes for p in proofs):
+            return "for some sizes"
+        return "in general"
 
     @property
     def survivors(self):
@@ -768,7 +803,8 @@ class Claim:
     def report(self):
         "The Report: all checks run on the statement and on its mutants (computed once)."
         start = time.perf_counter()
-        checks, code = [], []
+        checks = []
+        code = []
         for check in self.checks:
             with _functions_called() as called:
                 checks.append((check.name, check.about, check.run(self.statement)))
@@ -896,13 +932,17 @@ def tag(name: str, *content, **attributes):
 
 def _formula(tex: str):
     "A formula that MathJax renders, in Jupyter and in the book."
-    return tag("span", escape(f"\\({tex}\\)"), class_="math notranslate nohighlight") if tex else ""
+    if tex:
+        return tag("span", escape(f"\\({tex}\\)"), class_="math notranslate nohighlight")
+    return ""
 
 
 def _marked(name: str, verdict: Verdict):
     "A check's name with the reach and the mark of its verdict, and the class of both."
     shown = escape(f"{name} {verdict.reach}".rstrip())
-    return (f"✓ {shown}", "claim-ok") if verdict.holds else (f"✗ {shown}", "claim-fail")
+    if verdict.holds:
+        return (f"✓ {shown}", "claim-ok")
+    return (f"✗ {shown}", "claim-fail")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-048
 def _check_html(name: str, about: str, verdict: Verdict):
@@ -916,17 +956,23 @@ def _check_html(name: str, about: str, verdict: Verdict):
 def _trial_html(trial: Trial):
     "A mutant and its fate, as a row of a table."
     if trial.equivalent:
-        status, fate = "claim-equivalent", f"equivalent: {trial.equivalent}"
+        status = "claim-equivalent"
+        fate = f"equivalent: {trial.equivalent}"
     elif trial.killers:
-        status, fate = "claim-killed", trial.evidence
+        status = "claim-killed"
+        fate = trial.evidence
     else:
-        status, fate = "claim-survivor", "passes all checks"
+        status = "claim-survivor"
+        fate = "passes all checks"
     return tag("tr", tag("td", escape(trial.name)), tag("td", escape(fate)), class_=status)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-049
 def _report_html(r: Report):
     "A Report as an HTML element of class claim, with the claim's anchor."
-    kept = f", {len(r.equivalents)} equivalent" if r.equivalents else ""
+    if r.equivalents:
+        kept = f", {len(r.equivalents)} equivalent"
+    else:
+        kept = ""
     head = tag("b", escape(r.id)), " ", escape(r.title), " ", tag("i", r.kind)
     badges = []
     for name, _, verdict in r.checks:

@@ -181,7 +181,8 @@ def _shortest_circle(start: str, needs: Mapping):
     """The shortest chain of `needs` that leads from `start` back to it, beginning with its least
     id. None if there is none.
     """
-    paths, seen = [(start,)], set()
+    paths = [(start,)]
+    seen = set()
     for path in paths:
         for id in needs[path[-1]] - seen:
             if id == start:
@@ -218,11 +219,12 @@ def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None
     when their chapters ran; the claims of notebooks without such a copy are checked now, by
     `n_jobs` processes.
     """
-    copies = (
-        {notebook: Path(executed, notebook.relative_to(path)) for notebook in _notebooks(path)}
-        if executed
-        else {}
-    )
+    if executed:
+        copies = {
+            notebook: Path(executed, notebook.relative_to(path)) for notebook in _notebooks(path)
+        }
+    else:
+        copies = {}
     read = [notebook for notebook, copy in copies.items() if copy.is_file()]
     made = [report for notebook in read for report in recorded_reports(notebook, copies[notebook])]
     tasks = [
@@ -259,9 +261,9 @@ def _number(id: str):
     """
     source, _, rest = id.partition(":")
     numbered = re.fullmatch(r"([A-Z]\.)?[\d.]+", rest) and source in SOURCES
-    return (
-        f"{'EM routing' if source == 'routing' else source.capitalize()} {rest}" if numbered else ""
-    )
+    if numbered:
+        return f"{'EM routing' if source == 'routing' else source.capitalize()} {rest}"
+    return ""
 
 
 def _chapter_titles(path: str | Path):

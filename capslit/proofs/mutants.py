@@ -19,8 +19,13 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 # %% ../../nbs/proofs/mutants.ipynb #cell-004
 def relations(statement: Any):
     "The relations that a sympy `statement` asserts together, as a tuple."
-    parts = statement.args if isinstance(statement, sympy.And) else statement
-    return tuple(parts) if isinstance(parts, (tuple, list)) else (parts,)
+    if isinstance(statement, sympy.And):
+        parts = statement.args
+    else:
+        parts = statement
+    if isinstance(parts, (tuple, list)):
+        return tuple(parts)
+    return (parts,)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-007
 FORMAL = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Derivative, sympy.Limit)
@@ -71,7 +76,10 @@ def _bound_mutants(e: sympy.Basic):
     for i, (v, *bounds) in enumerate(e.args[1:], 1):
         for j, bound in enumerate(bounds):
             place = ("lower", "upper")[j]
-            name = "order raised" if len(bounds) == 1 else f"{place} bound {bound} shifted"
+            if len(bounds) == 1:
+                name = "order raised"
+            else:
+                name = f"{place} bound {bound} shifted"
             if not bound.is_infinite:
                 moved = (*bounds[:j], bound + 1, *bounds[j + 1 :])
                 yield f"{name} for {v}", _put(e, i, sympy.Tuple(v, *moved))
@@ -81,9 +89,10 @@ def _tree_mutants(e: sympy.Basic):
     "All mutants of a sympy expression in one place, as pairs of a name and the altered one."
     yield from _node_mutants(e)
     first = 2 if isinstance(e, sympy.MatrixBase) else 0
-    last = (
-        1 if isinstance(e, (*FORMAL, ExprCondPair)) else 0 if isinstance(e, sympy.Indexed) else None
-    )
+    if isinstance(e, (*FORMAL, ExprCondPair)):
+        last = 1
+    else:
+        last = 0 if isinstance(e, sympy.Indexed) else None
     for i in range(len(e.args))[first:last]:
         for name, new in _tree_mutants(e.args[i]):
             yield name, _put(e, i, new)
@@ -96,7 +105,10 @@ def _relation_mutants(r: sympy.Basic):
         yield "relation reversed", converse[r.func](*r.args, evaluate=False)
     for i, side in enumerate(("left", "right")):
         e = r.args[i]
-        whole = [("sign", -e), ("doubled", 2 * e)] if e != 0 else [("zero made one", e + 1)]
+        if e != 0:
+            whole = [("sign", -e), ("doubled", 2 * e)]
+        else:
+            whole = [("zero made one", e + 1)]
         for name, new in [*whole, *_tree_mutants(e)]:
             sides = (new, r.rhs) if i == 0 else (r.lhs, new)
             yield f"{side}: {name}", r.func(*sides, evaluate=False)
@@ -145,10 +157,13 @@ class _Replace(ast.NodeTransformer):
     "Puts `new` in the place of the node `old`."
 
     def __init__(self, old, new):
-        self.old, self.new = old, new
+        self.old = old
+        self.new = new
 
     def visit(self, node):
-        return self.new if node is self.old else self.generic_visit(node)
+        if node is self.old:
+            return self.new
+        return self.generic_visit(node)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-016
 def _source_mutants(function: Callable):
@@ -175,10 +190,14 @@ def mutants(statement: Any):
     "All mutants of a `statement` in one place: unique names → statements of the same form."
     found = {}
     if isinstance(statement, (sympy.Basic, tuple, list)):
-        parts, distinct = relations(statement), {}
+        parts = relations(statement)
+        distinct = {}
         for i, part in enumerate(parts):
             for name, new in _relation_mutants(part):
-                altered = new if statement is part else (*parts[:i], new, *parts[i + 1 :])
+                if statement is part:
+                    altered = new
+                else:
+                    altered = (*parts[:i], new, *parts[i + 1 :])
                 if new != part:
                     distinct.setdefault(altered, name if len(parts) == 1 else f"({i + 1}) {name}")
         pairs = [(name, altered) for altered, name in distinct.items()]
@@ -199,7 +218,10 @@ def same(altered: Any, original: Any):
         p, q = ((r.lhs - r.rhs).doit() for r in (a, b))
         try:
             factor = sympy.simplify(p / q) if q != 0 else sympy.nan
-            positive = factor.is_nonzero if isinstance(a, sympy.Eq) else factor.is_positive
+            if isinstance(a, sympy.Eq):
+                positive = factor.is_nonzero
+            else:
+                positive = factor.is_positive
             constant = factor.is_number and factor.is_finite and positive
             return bool(constant) or sympy.simplify(p - q) == 0
         except (TypeError, ValueError, NotImplementedError):

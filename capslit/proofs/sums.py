@@ -112,6 +112,9 @@ class Derivation:
                 )
 
     def _repr_latex_(self):
-        left = self.left if isinstance(self.left, str) else sympy.latex(self.left)
+        if isinstance(self.left, str):
+            left = self.left
+        else:
+            left = sympy.latex(self.left)
         rows = (rf"{'' if i else left} &= {sympy.latex(step)}" for i, step in enumerate(self.steps))
         return r"$$\begin{aligned}" + r" \\[4pt] ".join(rows) + r"\end{aligned}$$"

@@ -39,12 +39,18 @@ def _default_features(side: int) -> tuple:
     """The convolutions (channels, size, stride) of a network for images of this side, where none
     are asked for.
     """
-    return ((32, 5, 2), (32, 3, 2)) if side >= 20 else ((32, 4, 1),) if side >= 6 else ((32, 2, 1),)
+    if side >= 20:
+        return ((32, 5, 2), (32, 3, 2))
+    if side >= 6:
+        return ((32, 4, 1),)
+    return ((32, 2, 1),)
 
 
 def _rows_of(X: Any) -> Any:
     "Images (n, h, w) as rows (n, h · w); anything else as it is."
-    return np.reshape(X, (len(X), -1)) if getattr(X, "ndim", 0) == 3 else X
+    if getattr(X, "ndim", 0) == 3:
+        return np.reshape(X, (len(X), -1))
+    return X
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-7
 def _held_out(codes: np.ndarray, fraction: float, rng: np.random.RandomState) -> np.ndarray:
@@ -90,7 +96,10 @@ class _TrainedNetwork:
             "shared",
             "coordinates",
         )
-        features = _default_features(images.shape[1]) if self.features is None else self.features
+        if self.features is None:
+            features = _default_features(images.shape[1])
+        else:
+            features = self.features
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = cn.CapsuleNetwork(
@@ -109,11 +118,9 @@ class _TrainedNetwork:
             learning_rate=self.learning_rate,
             seed=seed,
         )
-        self.settings_, self.weights_, self.history_ = (
-            net.settings,
-            cn.network_arrays(net),
-            run.history,
-        )
+        self.settings_ = net.settings
+        self.weights_ = cn.network_arrays(net)
+        self.history_ = run.history
         return net
 
     def network(self) -> Any:
@@ -142,7 +149,9 @@ class _TrainedNetwork:
         first's (n,).
         """
         a = self._activations(X)
-        return a[:, 1] - a[:, 0] if a.shape[1] == 2 else a
+        if a.shape[1] == 2:
+            return a[:, 1] - a[:, 0]
+        return a
 
     def predict(self, X: Any) -> np.ndarray:
         "The class (n,) whose capsule is most active."
@@ -164,7 +173,8 @@ class _TrainedNetwork:
         check_is_fitted(self)
         import torch
 
-        net, images = self.network().double(), self._images(X).astype(np.float64)
+        net = self.network().double()
+        images = self._images(X).astype(np.float64)
         with torch.no_grad():
             return np.concatenate(
                 [net.capsules(part).poses.numpy() for part in torch.as_tensor(images).split(250)]

@@ -23,8 +23,14 @@ def _deal(rows, found, mask, top):
     them and of `top`, without their signs.
     """
     for t in range(rows.shape[1]):
-        a, b, c, d = rows[0, t], rows[1, t], rows[2, t], rows[3, t]
-        found[4 * t], found[4 * t + 1], found[4 * t + 2], found[4 * t + 3] = a, b, c, d
+        a = rows[0, t]
+        b = rows[1, t]
+        c = rows[2, t]
+        d = rows[3, t]
+        found[4 * t] = a
+        found[4 * t + 1] = b
+        found[4 * t + 2] = c
+        found[4 * t + 3] = d
         top = max(top, max(max(a & mask, b & mask), max(c & mask, d & mask)))
     return top
 
@@ -43,7 +49,8 @@ def _transpose(bits, mask, tiles, dealt, rest):
     `mask` has all bits but that of the sign; `dealt` (4 D,) and `rest` (4, D) are space to work in.
     Numbers are moved in pieces of 16 bytes, as if they were complex.
     """
-    pieces, places = dealt.view(np.complex128).reshape(len(tiles), -1), tiles.view(np.complex128)
+    pieces = dealt.view(np.complex128).reshape(len(tiles), -1)
+    places = tiles.view(np.complex128)
     top = bits[0, 0] & mask
     for t in range(-(-len(bits) // LANES)):
         part = bits[LANES * t : LANES * (t + 1)]
@@ -96,11 +103,23 @@ def add_exponents(X, means, scales, exponents):
 
     `scales` are 1/√2σ, and zero where there is no row.
     """
-    a, b, c, e = X[0], X[min(1, len(X) - 1)], X[min(2, len(X) - 1)], X[len(X) - 1]
-    p, q, r, s = scales[0], scales[1], scales[2], scales[3]
-    k, l, m, o = means[0] * p, means[1] * q, means[2] * r, means[3] * s
+    a = X[0]
+    b = X[min(1, len(X) - 1)]
+    c = X[min(2, len(X) - 1)]
+    e = X[len(X) - 1]
+    p = scales[0]
+    q = scales[1]
+    r = scales[2]
+    s = scales[3]
+    k = means[0] * p
+    l = means[1] * q
+    m = means[2] * r
+    o = means[3] * s
     for t in range(len(exponents)):
-        first, second, third, fourth = a[t] * p - k, b[t] * q - l, c[t] * r - m, e[t] * s - o
+        first = a[t] * p - k
+        second = b[t] * q - l
+        third = c[t] * r - m
+        fourth = e[t] * s - o
         exponents[t] += (first * first + second * second) + (third * third + fourth * fourth)
 
 # %% ../../nbs/routing/kernels.ipynb #cell-011-a
@@ -109,16 +128,21 @@ def _fit_parent(X, share, least, last, mean, exponents, four):
     votes X (d, n or more) under the shares (n,), with `least` added to variances. The `last` M-step
     needs no exponents. `four` (2, 4) is space to work in.
     """
-    number, d = X.dtype.type, len(X)
-    log_sigma, half, volume = number(0), number(0.5), 1.0
+    number = X.dtype.type
+    d = len(X)
+    log_sigma = number(0)
+    half = number(0.5)
+    volume = 1.0
     exponents[:] = 0
     for l in range(d):
         mean[l], variance = _mean_and_variance(share, X[l], mean[l])
         volume *= variance + least
-        four[0, l % 4], four[1, l % 4] = mean[l], np.sqrt(half / (variance + least))
+        four[0, l % 4] = mean[l]
+        four[1, l % 4] = np.sqrt(half / (variance + least))
         if l % 4 == 3 or l == d - 1:
             log_sigma += half * number(np.log(volume))
-            four[1, l % 4 + 1 :], volume = 0, 1.0
+            four[1, l % 4 + 1 :] = 0
+            volume = 1.0
             if not last:
                 add_exponents(X[l - l % 4 : l + 1], four[0], four[1], exponents)
     return log_sigma
@@ -167,7 +191,8 @@ def _assign(logits, R, sums, top, bits, power, layout):
             top[t] = max(top[t], row[t])
     sums[:] = 0
     for j in range(len(R)):
-        row, found = logits[j], R[j]
+        row = logits[j]
+        found = R[j]
         for t in range(len(top)):
             row[t] -= top[t]
         exponentials(row, found, bits, power, layout)
@@ -204,10 +229,14 @@ def iterate(
     the `sums` of `assign`, `four` (2, 4); `wide` is added to the variances of an empty parent.
     """
     number = X.dtype.type
-    zero, one, d = number(0), number(1), number(X.shape[1])
-    sums, share = work[0], work[1]
+    zero = number(0)
+    one = number(1)
+    d = number(X.shape[1])
+    sums = work[0]
+    share = work[1]
     for j in range(len(X)):
-        row, empty = logits[j], False
+        row = logits[j]
+        empty = False
         mass = _shares(R[j], activations, tiny, share)
         if mass < zero:
             mass, empty = _shares_by_logarithms(row, sums, activations, tiny, share)
@@ -228,7 +257,8 @@ def _own_units(bits, mask, least, rows, space, first):
     The factor is 1 if squares of the votes are in no danger; else 1 over the greatest, or over
     `least`, where that is more.
     """
-    number, one = rows.dtype.type, rows.dtype.type(1)
+    number = rows.dtype.type
+    one = rows.dtype.type(1)
     first[0] = _transpose(bits, mask, rows.view(bits.dtype), space[0], space[1].reshape(LANES, -1))
     unit = first.view(rows.dtype)[0]
     if not np.isfinite(unit):
@@ -258,35 +288,32 @@ def _route(
         `FLOAT_LAYOUT` of the precision; all bits of a number but that of its sign.
     poses, active, assigned : (k, m, d), (k, m) and (k, n, m) arrays, which are filled
     """
-    (k, n, D), (_, m, d), number, lines = (
-        votes.shape,
-        poses.shape,
-        votes.dtype.type,
-        -(-votes.shape[1] // 16),
-    )
+    (k, n, D) = votes.shape
+    (_, m, d) = poses.shape
+    number = votes.dtype.type
+    lines = -(-votes.shape[1] // 16)
     # an odd number: rows a power of two apart would share one place in the cache
     rows = np.empty((D, 4 * (lines | 1), LANES), votes.dtype)
-    X, space, integers = (
-        rows.reshape(m, d, -1),
-        np.empty((2, LANES * D), bits.dtype),
-        np.empty(max(n, 1), bits.dtype),
-    )
-    logits, R, work, power = (
-        np.empty((m, n), votes.dtype),
-        np.empty((m, n), votes.dtype),
-        np.empty((2, n), votes.dtype),
-        integers.view(votes.dtype),
-    )
+    X = rows.reshape(m, d, -1)
+    space = np.empty((2, LANES * D), bits.dtype)
+    integers = np.empty(max(n, 1), bits.dtype)
+    logits = np.empty((m, n), votes.dtype)
+    R = np.empty((m, n), votes.dtype)
+    work = np.empty((2, n), votes.dtype)
+    power = integers.view(votes.dtype)
     four = np.zeros((2, 4), votes.dtype)
     for q in range(k):
         factor, unit = _own_units(bits[q], mask, floors[1], rows, space, integers)
         if factor == number(0):
             return q
-        least, log_unit = (
-            (floors[0] * factor) * (floors[0] * factor) + (floors[2] * unit) * (floors[2] * unit),
-            -np.log(factor),
+        least = (floors[0] * factor) * (floors[0] * factor) + (floors[2] * unit) * (
+            floors[2] * unit
         )
-        R[:], logits[:], work[0], poses[q] = number(1) / number(m), number(0), number(m), number(0)
+        log_unit = -np.log(factor)
+        R[:] = number(1) / number(m)
+        logits[:] = number(0)
+        work[0] = number(m)
+        poses[q] = number(0)
         for s in range(len(lambdas)):
             if s:
                 _assign(logits, R, work[0], work[1], integers, power, layout)
@@ -369,10 +396,13 @@ def route_in_loops(
     floor : what is added to variances, in squared units of the votes
     kernel : `route`, or, by default, what `compiled_route` returns
     """
-    (k, n, m, d), dtype, kernel = votes.shape, votes.dtype, kernel or compiled_route()
+    (k, n, m, d) = votes.shape
+    dtype = votes.dtype
+    kernel = kernel or compiled_route()
     given = [read_only(a) for a in (votes.reshape(k, n, m * d), activations, beta_u, beta_a)]
     given.insert(1, given[0].view(f"i{dtype.itemsize}"))
-    smallest, root = float(np.finfo(dtype).smallest_normal), math.sqrt(floor)
+    smallest = float(np.finfo(dtype).smallest_normal)
+    root = math.sqrt(floor)
     floors = tuple(
         dtype.type(x)
         for x in (root, max(1e-15 * root, smallest), 4 * np.finfo(dtype).eps, math.sqrt(smallest))
@@ -392,6 +422,11 @@ def route_in_loops(
         )
 
     with threads(None if k > 1 else 1) as pool:
-        size = max(1, k // (2 * pool._max_workers)) if pool else max(1, k)
+        if pool:
+            size = max(1, k // (2 * pool._max_workers))
+        else:
+            size = max(1, k)
         fine = list(ordered_map(finite, range(0, k, size), pool))
-    return tuple(found) if all(fine) else None
+    if all(fine):
+        return tuple(found)
+    return None

@@ -134,14 +134,17 @@ class _RoutedCapsules(nn.Module):
         self.transformations = nn.Parameter(torch.eye(SIDE) + spread * noise)
         self.beta_u = nn.Parameter(torch.ones(n_out))
         self.beta_a = nn.Parameter(torch.zeros(n_out))  # in units of the logit
-        self.n_iterations, self.e_step, self.weighted = n_iterations, e_step, weighted
+        self.n_iterations = n_iterations
+        self.e_step = e_step
+        self.weighted = weighted
         mass = n_places * n_in / n_out / 2  # of a parent, if half are active
         self.last = 1 / (mass * SIDE**2)  # λ of the last iteration
         self.final = self.last / inverse_temperatures(n_iterations, 1.0)[-1]
 
     def route(self, votes: torch.Tensor, activations: torch.Tensor) -> Routed:
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
-        activations = activations if self.weighted else torch.full_like(activations, 0.5)
+        if not (self.weighted):
+            activations = torch.full_like(activations, 0.5)
         return em_routing(
             votes,
             activations,
@@ -165,7 +168,8 @@ class _ConvolutionalCapsules(_RoutedCapsules):
         self, types_in: int, types_out: int, size: int = 3, stride: int = 1, **settings: Any
     ):
         super().__init__(size**2 * types_in, types_out, **settings)
-        self.size, self.stride = size, stride
+        self.size = size
+        self.stride = stride
 
     def forward(self, capsules: _Capsules) -> _Capsules:
         poses, activations = (_windows(x, self.size, self.stride) for x in capsules)
@@ -203,12 +207,16 @@ class _ClassCapsules(_RoutedCapsules):
     ):
         own, alike = (1, n_places) if shared else (n_places, 1)
         super().__init__(own * types_in, n_classes, n_places=alike, **settings)
-        self.shared, self.coordinates = shared, coordinates
+        self.shared = shared
+        self.coordinates = coordinates
 
     def votes(self, capsules: _Capsules) -> tuple[torch.Tensor, torch.Tensor]:
         "Votes (n, children, n_classes, 16) and activations (n, children) of all children."
         n, height, width, types = capsules.activations.shape
-        poses = capsules.poses if self.shared else capsules.poses.reshape(n, 1, 1, -1, SIDE, SIDE)
+        if self.shared:
+            poses = capsules.poses
+        else:
+            poses = capsules.poses.reshape(n, 1, 1, -1, SIDE, SIDE)
         votes = _cast_votes(poses, self.transformations)
         votes = votes.reshape(n, height, width, types, *votes.shape[-2:])
         return (votes + _places(votes) if self.coordinates else votes).flatten(
@@ -228,7 +236,8 @@ def stem(layers: Sequence) -> nn.Sequential:
         empty=False,
         hint="pass at least one layer (channels, size, stride)",
     )
-    modules, before = [], 1
+    modules = []
+    before = 1
     for channels, size, stride in layers:
         convolution = nn.Conv2d(before, channels, size, stride)
         modules += [convolution, nn.BatchNorm2d(channels), nn.ReLU()]
@@ -433,7 +442,8 @@ def scores(network: nn.Module, images: Any, batch_size: int = 250) -> np.ndarray
     Images are numbers of any kind, grey values as in training. The network is left as it was.
     """
     check_count("batch_size", batch_size)
-    was, x = network.training, _tensor(images, network)
+    was = network.training
+    x = _tensor(images, network)
     network.eval()
     try:
         with torch.no_grad():
@@ -457,7 +467,9 @@ class _Training:
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimiser, learning_rate, total_steps=n_steps, pct_start=rise
         )
-        self.history, self.snapshots, self.epoch = [], [], 0
+        self.history = []
+        self.snapshots = []
+        self.epoch = 0
 
     def step(self, value):
         "One step against the gradient of the loss `value`, which is returned as a number."

@@ -36,7 +36,8 @@ def _log_densities(votes, parents):
 
 def _moments(r, votes):
     "Means and variances (…, m, d) of votes, or of inputs, under the shares r (…, n, m)."
-    xp, r = namespace(votes), r[..., None]
+    xp = namespace(votes)
+    r = r[..., None]
     M = xp.sum(r * votes, axis=-3)
     return M, xp.sum(r * (votes - M[..., None, :, :]) ** 2, axis=-3)
 
@@ -52,7 +53,8 @@ def _procedure_1(inputs: Any, parents: Parents) -> tuple:
     `inputs` (…, n, d); returns the new Parents, with π in the place of activations, and the
     assignments R (…, n, m).
     """
-    xp, x = namespace(inputs), inputs[..., :, None, :]
+    xp = namespace(inputs)
+    x = inputs[..., :, None, :]
     joint = parents.activations[..., None, :] * xp.exp(_log_densities(x, parents))
     R = _normalised(joint, axis=-1)
     M, variances = _moments(_normalised(R, axis=-2), x)
@@ -67,7 +69,8 @@ def _log_sigmoid(x):
 
 def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
     "One pass of procedures 2 and 3 as printed; `activations` (…, n) of the children."
-    xp, x = namespace(inputs), inputs[..., :, None, :]
+    xp = namespace(inputs)
+    x = inputs[..., :, None, :]
     joint = parents.activations[..., None, :] * xp.exp(_log_densities(x, parents))
     R = _normalised(joint, axis=-1)
     r = _normalised(activations[..., None] * R, axis=-2)
@@ -106,7 +109,8 @@ def corrected_procedure(
     `votes` (…, n, m, d), `activations` (…, n), `assignments` (…, n, m), `lam` is λ; returns
     the Parents and the new assignments. `em_routing` is the same, faster and for votes of any size.
     """
-    xp, d = namespace(votes), votes.shape[-1]
+    xp = namespace(votes)
+    d = votes.shape[-1]
     weights = activations[..., None] * assignments
     mass = xp.sum(weights, axis=-2)
     M, variances = _moments(weights / mass[..., None, :], votes)
@@ -146,7 +150,8 @@ _NOT_FINITE = "votes contains NaN or infinity; see which layer makes them"
 
 def _own_units(votes, floor):
     "Votes as (k, m, n, d), with the greatest of each problem at ±1; and these units (k,)."
-    xp, (k, n, m, d) = namespace(votes), votes.shape
+    xp = namespace(votes)
+    (k, n, m, d) = votes.shape
     units = detached(xp.max(xp.abs(votes), axis=(1, 2, 3)))
     if not bool(xp.all(xp.isfinite(units))):
         raise ValueError(_NOT_FINITE)
@@ -194,7 +199,8 @@ def _route(votes, activations, beta_u, beta_a, lambdas, floor, tempered=False):
 
     `tempered`: activations as exponents.
     """
-    xp, (k, n, m, d) = namespace(votes), votes.shape
+    xp = namespace(votes)
+    (k, n, m, d) = votes.shape
     V, units = _own_units(votes, floor)
     rounding = 4 * float(xp.finfo(votes.dtype).eps)
     least = (math.sqrt(floor) / units) ** 2 + rounding**2
@@ -212,18 +218,23 @@ def _route(votes, activations, beta_u, beta_a, lambdas, floor, tempered=False):
 # %% ../../nbs/routing/procedure.ipynb #cell-062
 def _blocks(arrays, rows):
     "Tuples of blocks of `rows` rows, of arrays of equal length; the last may be shorter."
-    xp, k = namespace(*arrays), arrays[0].shape[0]
+    xp = namespace(*arrays)
+    k = arrays[0].shape[0]
     if rows >= k:
         return [arrays]
     end = k - k % rows
     stacks = [xp.unstack(xp.reshape(a[:end, ...], (-1, rows, *a.shape[1:]))) for a in arrays]
-    rest = [tuple(a[end:, ...] for a in arrays)] if end < k else []
+    if end < k:
+        rest = [tuple(a[end:, ...] for a in arrays)]
+    else:
+        rest = []
     return [*zip(*stacks), *rest]
 
 # %% ../../nbs/routing/procedure.ipynb #cell-063
 def _like(votes, name, value, shape):
     "Finite numbers of the library, precision and device of `votes`, broadcast to `shape`."
-    xp, value = namespace(votes), as_floating(name, value)
+    xp = namespace(votes)
+    value = as_floating(name, value)
     if namespace(value) is not xp:
         value = xp.asarray(value, dtype=votes.dtype, device=device_of(votes))
     value = check_values(name, xp.astype(value, votes.dtype, copy=False))
@@ -330,21 +341,26 @@ def em_routing(
     `corrected_procedure`, iterated from equal assignments.
     """
     votes = as_floating("votes", votes)
-    xp, (*batch, n, m, d) = namespace(votes), (0, 0, 0) if votes.ndim < 3 else votes.shape
+    xp = namespace(votes)
+    if votes.ndim < 3:
+        (*batch, n, m, d) = (0, 0, 0)
+    else:
+        (*batch, n, m, d) = votes.shape
     if 0 in (n, m, d):
         raise ValueError(
             f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, "
             "with at least one child, one parent and one dimension"
         )
-    lambdas, tempered = (
-        _schedule(n_iterations, inverse_temperature),
-        check_choice("e_step", e_step, ("factor", "exponent")) == "exponent",
-    )
+    lambdas = _schedule(n_iterations, inverse_temperature)
+    tempered = check_choice("e_step", e_step, ("factor", "exponent")) == "exponent"
     floor = np.asarray(variance_floor, dtype=np.float64)
     floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
     given = votes, activations, beta_u, beta_a
     worth = not tempered and kernels.worth_compiling(math.prod(votes.shape), n_iterations)
-    shared = _shared_memory(given) if worth and kernels.compiled_route() else None
+    if worth and kernels.compiled_route():
+        shared = _shared_memory(given)
+    else:
+        shared = None
     votes, activations, beta_u, beta_a = shared or given
     here = namespace(votes)
     a = as_floating("activations", activations)
@@ -363,18 +379,22 @@ def em_routing(
         here.reshape(x, (math.prod(batch), *x.shape[len(batch) :])) for x in (votes, a, *betas)
     ]
     if block_bytes is None:
-        block_bytes = 2**21 if "cpu" in str(device_of(votes)).lower() else math.inf
+        if "cpu" in str(device_of(votes)).lower():
+            block_bytes = 2**21
+        else:
+            block_bytes = math.inf
     row_bytes = n * m * d * here.finfo(votes.dtype).bits // 8
-    rows = (
-        max(1, math.prod(batch))
-        if block_bytes == math.inf
-        else max(1, int(block_bytes // row_bytes))
-    )
+    if block_bytes == math.inf:
+        rows = max(1, math.prod(batch))
+    else:
+        rows = max(1, int(block_bytes // row_bytes))
     loops = shared and isinstance(votes, np.ndarray)
-    parts = (
-        [_route_in_loops(problems, xp, lambdas, floor)]
-        if loops
-        else [_route(*block, lambdas, floor, tempered) for block in _blocks(problems, rows)]
-    )
-    whole = parts[0] if len(parts) == 1 else (xp.concat(x, axis=0) for x in zip(*parts))
+    if loops:
+        parts = [_route_in_loops(problems, xp, lambdas, floor)]
+    else:
+        parts = [_route(*block, lambdas, floor, tempered) for block in _blocks(problems, rows)]
+    if len(parts) == 1:
+        whole = parts[0]
+    else:
+        whole = (xp.concat(x, axis=0) for x in zip(*parts))
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

@@ -142,21 +142,17 @@ def together(names, values, ids=None):
 
 CHECKS = """
 import json, sys, warnings
-from operator import attrgetter
+from importlib import import_module
 from sklearn.utils.estimator_checks import check_estimator
-import capslit
-import capslit.composition
-import capslit.deeper.patches
-import capslit.deeper.sharing
-import capslit.mixtures.tangents
 from capslit.capsules.settings import Schedule
 
 warnings.simplefilter("ignore")
-name, cases = json.loads(sys.argv[1])
+place, name, cases = json.loads(sys.argv[1])
+kind = getattr(import_module(place), name)
 for parameters, expected in cases:
     if "schedule" in parameters:
         parameters["schedule"] = Schedule(**parameters["schedule"])
-    estimator = attrgetter(name)(capslit)(**parameters)
+    estimator = kind(**parameters)
     results = check_estimator(
         estimator, on_fail=None, on_skip=None, expected_failed_checks=expected
     )
@@ -178,16 +174,16 @@ for parameters, expected in cases:
 
 @pytest.fixture(scope="session")
 def unpassed():
-    """unpassed(name, [(parameters, expected failures), …]): for each, how many checks scikit-learn
-    made of an estimator, and those that failed or were skipped.
+    """unpassed(kind, [(parameters, expected failures), …]): for each, how many checks scikit-learn
+    made of the estimators `kind`, and those that failed or were skipped.
     """
 
-    def run(name, cases):
+    def run(kind, cases):
         """In a process of its own, for the array-API checks need the variable before SciPy is
         imported.
         """
         done = subprocess.run(
-            [sys.executable, "-c", CHECKS, json.dumps([name, cases])],
+            [sys.executable, "-c", CHECKS, json.dumps([kind.__module__, kind.__name__, cases])],
             capture_output=True,
             text=True,
             timeout=PATIENCE,

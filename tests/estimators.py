@@ -1,0 +1,629 @@
+"""Every public estimator, once: how it is made, what it learns from, what it promises.
+
+The contracts (`test_contracts`), scikit-learn's checks (`test_conventions`), files (`test_saving`)
+and the depth of calls (`test_depth`) read this table. A new estimator needs one entry here.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from capslit import (
+    CapsuleClassifier,
+    ClassConditionalClassifier,
+    CompositionalModel,
+    FactorialHMM,
+    FactorialVectorQuantizer,
+    GaussianMixture,
+    MixtureOfFactorAnalyzers,
+    MixtureOfPCA,
+)
+from capslit.composition import GaussianCompositionalModel, Transforms
+from capslit.deeper.patches import PatchFeatures
+from capslit.deeper.sharing import SharedCapsuleClassifier
+from capslit.mixtures.tangents import TangentDistanceClassifier
+from capslit.capsules.settings import Schedule
+
+rng = np.random.default_rng(3)
+N, P = 30, 4
+Y = rng.permutation(np.arange(N) % 3)
+X = rng.standard_normal((N, P)) + 2.5 * rng.standard_normal((3, P))[Y]
+BITS = (X > X.mean(axis=0)).astype(float)
+METHODS = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "score_samples",
+    "squash",
+    "codes",
+    "reconstruct",
+    "log_densities",
+    "predict_joint_log_proba",
+    "kneighbors",
+    "decode",
+)
+DISCRETE = ("predict", "kneighbors", "decode")
+
+
+class Entry(NamedTuple):
+    """An estimator; ways: settings to try.
+
+    X, y: what it learns from; settings, fits, calls: what it refuses, and a pattern for what is
+    then said.
+    """
+
+    estimator: Any
+    ways: tuple = ({},)
+    X: np.ndarray = X
+    y: np.ndarray | None = None
+    least: int = 2  # examples
+    refuses: tuple = ()  # of the poor data
+    settings: tuple = ()  # (settings, pattern)
+    fits: tuple = ()  # (named arguments of fit, pattern)
+    calls: tuple = ()  # (method, arguments, pattern)
+    # settings in which scikit-learn checks it, and {check: why it cannot hold}
+    conventions: tuple | list = (({}, {}),)
+
+
+def each(name, *values):
+    "The settings {name: value} for each value, and the last part of the name as what is said."
+    return tuple(({name: value}, name.rpartition("__")[2]) for value in values)
+
+
+EM = (*each("tol", -1, np.nan), *each("max_iter", 0, 2.5), *each("random_state", "now"))
+SEVERAL = (*each("patience", 0), *each("n_init", 0), *each("n_jobs", "two"))
+MIXTURE = (
+    *EM,
+    *SEVERAL,
+    *each("init_params", "best", None),
+    *each("warm_start", "yes"),
+    *each("n_components", 0, N + 1, 1.5),
+)
+MANIFOLD = (*MIXTURE, *each("responsibilities", "firm"), *each("acceleration", "fast"))
+T = np.zeros((N, 3, P))
+TANGENTS = each("tangents", T[:-1], T[:, :, :2], T[:, 0], T * np.nan, T.astype(str), "many")
+TOO_SMALL = (({"X": (1e-30 * X).astype(np.float32)}, "X"),)
+SKEW = np.stack([np.eye(P) + np.triu(np.ones((P, P)), 1)] * 2)
+NAN = X.copy()
+NAN[3, 2] = np.nan
+SAMPLE = tuple(("sample", (n,), "n_samples") for n in (0, -1, 2.5, True, "three"))
+VALIDATION = [
+    ({"X_val": X}, "y_val"),
+    ({"y_val": Y}, "X_val"),
+    ({"sample_weight_val": Y}, "sample_weight_val"),
+    ({"X_val": X, "y_val": Y + 1}, "y_val"),
+    ({"X_val": X, "y_val": Y[:9]}, "y_val"),
+    ({"X_val": X, "y_val": np.array(list("abc"))[Y]}, "y_val"),
+    ({"X_val": X, "y_val": Y + 0.5}, "y_val"),
+    ({"X_val": X, "y_val": Y, "sample_weight_val": np.zeros(N)}, "sample_weight_val"),
+    ({"X": X * 1e-100, "X_val": X * 1e100, "y_val": Y}, "validation"),
+    *(
+        ({"X_val": bad, "y_val": Y[: len(bad)] if isinstance(bad, np.ndarray) else Y}, "X_val")
+        for bad in (X[:, :2], NAN, X[:0], sp.csr_array(X[:, :2]))
+    ),
+]
+CAPSULES = (
+    *each(
+        "capsule_dim",
+        0,
+        -1,
+        2.5,
+        "two",
+        None,
+        True,
+        [],
+        [1, 0],
+        {0: 1, 1: 2},
+        {0: 1, 1: 2, 2: 0},
+        {0: 1, 1: 2, 2: 2.5},
+        {},
+    ),
+    *each(
+        "schedule__thresholds",
+        (0.5,),
+        (),
+        0.5,
+        "a",
+        ("a", "b"),
+        (np.nan, 0),
+        (1.5, 0),
+        (-0.1, 0),
+        [[0.5], [0.0]],
+    ),
+    *each("schedule__patience", (0, 1), (2.5, 1), ("x", 1), (np.inf, 1), (4, 4, 4), 3),
+    *each(
+        "schedule__init",
+        "best",
+        None,
+        np.ones((2, 2)),
+        np.full((3, 2, P), np.nan),
+        [["a"]],
+        np.ones((3, 3, P)),
+    ),
+    *each("alpha", -1, np.nan, np.inf),
+    *(
+        (({name: value}, name.rpartition("__")[2]))
+        for name, value in {
+            "architecture": "pairs",
+            "schedule__monitor": "loss",
+            "schedule__init_scale": 0,
+            "schedule__momentum": 1,
+            "schedule": "paper",
+            "penalty": 0.1,
+            "online": "stepwise",
+            "max_iter": 0,
+            "tol": -1.0,
+            "n_jobs": 0,
+            "fit_intercept": "yes",
+            "random_state": "seed",
+            "verbose": -1,
+            "early_stopping": "often",
+            "warm_start": 2.0,
+        }.items()
+    ),
+    ({"early_stopping": 0.995}, "early_stopping"),
+    ({"schedule__init": "random", "schedule__init_scale": 1e200}, "parameters"),
+)
+QUANTIZER = (
+    *EM,
+    *SEVERAL,
+    *each("init", "best"),
+    *each("n_vectors", 0),
+    *each("n_states", 1.5),
+    *each("e_step", "quick"),
+    *each("observable", "normal"),
+    *each("noise", 0, "fixed", np.inf, np.nan, 1e300),
+    *each("priors", "some"),
+    *each("n_samples", 0),
+    *each("burn_in", -1),
+    *each("n_sweeps", 0),
+    *each("n_configurations", 0),
+    *each("ridge", -1, np.inf),
+    *each("min_noise", 0),
+    *each("acceleration", "fast"),
+    ({"acceleration": "squarem", "e_step": "gibbs"}, "acceleration"),
+    (
+        {"n_vectors": 10, "n_states": 10, "e_step": "exact"},
+        "use 'truncated', 'mean_field' or 'gibbs'",
+    ),
+    ({"observable": "bernoulli", "e_step": "gibbs"}, "needs e_step='exact'"),
+)
+LABELS = [Y[:9], np.c_[Y, Y], Y + 1, Y + 0.5, np.array(list("abc"))[Y], None, 0, Y * np.nan]
+
+# ── settings in which scikit-learn checks its conventions
+DRAWN = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "the start is drawn, and so depends on the number and order of the examples (as that of"
+        " KMeans does)"
+    )
+}
+SEQUENCES = {
+    "check_methods_sample_order_invariance": "the order of the examples is what the model is about",
+    "check_methods_subset_invariance": "a part of a sequence is another sequence",
+}
+PIXELS = {
+    "check_classifiers_train": (
+        "the two columns are no pixels of a strip, whose weights could be shared"
+    )
+}
+SHORT = {
+    "n_init": 1,
+    "max_iter": 10,
+}  # the checks fit hundreds of times; what they check does not depend on how long
+ROUNDS = {"thresholds": [0.5, 0], "patience": [4, 4], "monitor": "error"}
+ONE = {"patience": [4], "monitor": "error"}
+PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "tol": 0.0}
+
+ESTIMATORS = {
+    "CapsuleClassifier": Entry(
+        CapsuleClassifier.paper(
+            2, thresholds=(0.5, 0.0), patience=(4, 4), n_jobs=1, random_state=0
+        ),
+        ({}, {"architecture": "ovr", "fit_intercept": False}, {"architecture": "ovo"}),
+        y=Y,
+        settings=CAPSULES,
+        fits=(
+            *VALIDATION,
+            ({"y": Y * 0}, "y"),
+            ({"sample_weight": np.full(N, 5e307)}, "sample_weight"),
+            ({"X": (X * 1e37).astype(np.float32)}, "X"),
+        ),
+        calls=tuple(
+            (method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS
+        ),
+        conventions=[
+            ({}, {}),
+            (PLAIN | {"architecture": "multiclass", "schedule": ROUNDS}, {}),
+            (PLAIN | {"architecture": "ovr", "schedule": ONE}, {}),
+            (PLAIN | {"schedule": ONE, "alpha": 0.1}, {}),
+        ],
+    ),
+    "SharedCapsuleClassifier": Entry(
+        SharedCapsuleClassifier(
+            2,
+            schedule=Schedule((0.5, 0.0), (4, 4), monitor="error"),
+            n_jobs=1,
+            random_state=0,
+        ),
+        (
+            {},
+            {"window": 1, "shifts": (0, 1), "fit_intercept": False},
+            {"window": (1, 1), "shifts": 0, "stride": 1, "n_maps": 1},
+        ),
+        y=Y,
+        settings=(
+            *each("capsule_dim", 0, 2.5, "two", None, True, [2]),
+            *each("image_shape", (8, 9), (4,), (2.0, 2.0), "square"),
+            *each("shifts", -1, 1.5, (1, 2, 3), "far"),
+            *each("window", 3, 0, (1, 1, 1), "all"),
+            *each("stride", 0),
+            *each("n_maps", 0, 1),
+            *each("alpha", -1, np.nan, "some"),
+            *each("sharpness", 0),
+            *each("schedule__thresholds", (0.5,), "a"),
+            *each("schedule__patience", (0, 1)),
+            *each("schedule__momentum", 1),
+            *each("max_iter", 0),
+            *each("schedule__monitor", "loss"),
+            *each("n_jobs", 0),
+        ),
+        fits=(*VALIDATION, ({"y": Y * 0}, "y")),
+        calls=tuple(
+            (method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS
+        ),
+        conventions=[
+            ({}, PIXELS),
+            ({"shifts": 0}, {}),
+            (
+                {
+                    "shifts": 0,
+                    "window": 1,
+                    "stride": 1,
+                    "n_maps": 1,
+                    "schedule": ROUNDS,
+                },
+                {},
+            ),
+        ],
+    ),
+    "GaussianMixture": Entry(
+        GaussianMixture(2, n_jobs=1, random_state=0),
+        (
+            {},
+            {"covariance_type": "diag"},
+            {"covariance_type": "tied"},
+            {"covariance_type": "spherical"},
+        ),
+        settings=(
+            *MIXTURE,
+            *each("covariance_type", "round"),
+            *each("reg_covar", -1),
+            *each("weights_init", [0.5, 0.6], [1.5, -0.5], [1.0], [np.nan, 1], "even"),
+            *each("means_init", X[:3], X[:2, :3], NAN[2:4]),
+            *each(
+                "precisions_init",
+                np.ones((2, 3)),
+                -np.ones((2, 4)),
+                SKEW,
+                np.zeros((2, 4, 4)),
+                np.ones((2, 4, 4)),
+                np.full((2, 4), np.inf),
+            ),
+        ),
+        fits=TOO_SMALL,
+        calls=SAMPLE,
+        conventions=[
+            ({}, {}),
+            ({"covariance_type": "diag"}, {}),
+            ({"covariance_type": "tied"}, {}),
+            ({"covariance_type": "spherical"}, {}),
+            ({"n_components": 2}, DRAWN),
+        ],
+    ),
+    "MixtureOfFactorAnalyzers": Entry(
+        MixtureOfFactorAnalyzers(2, 2, n_jobs=1, random_state=0),
+        ({}, {"noise": "isotropic"}, {"tied": True}),
+        settings=(
+            *MANIFOLD,
+            *each("n_factors", P + 1, -1, "many"),
+            *each("n_components", "some"),
+            *each("noise", "loud"),
+            *each("added_noise", -1, "much"),
+            *each("tied", "loosely"),
+            *each("min_noise", -1),
+            *each("noise_unit", 0),
+            *each("weights_init", [0.5, 0.6], [1.0], "even"),
+            *each("means_init", X[:3], NAN[2:4]),
+        ),
+        fits=(*TANGENTS, *TOO_SMALL),
+        calls=SAMPLE,
+        refuses=("one feature",),
+        conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
+    ),
+    "MixtureOfPCA": Entry(
+        MixtureOfPCA(2, 2, n_jobs=1, random_state=0),
+        ({}, {"responsibilities": "hard"}),
+        settings=(
+            *MANIFOLD,
+            *each("n_dims", P + 1),
+            *each("temperature", 0, "hot"),
+            *each("explained_variance", 2),
+            *each("init_params", "pca"),
+            *each("means_init", X[:3]),
+        ),
+        fits=(*TANGENTS, *TOO_SMALL),
+        calls=SAMPLE,
+        refuses=("one feature",),
+        conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
+    ),
+    "ClassConditionalClassifier": Entry(
+        ClassConditionalClassifier(GaussianMixture(reg_covar=1e-3, random_state=0)),
+        ({}, {"density": MixtureOfPCA(1, 1, random_state=0), "priors": "uniform"}),
+        y=Y,
+        least=6,
+        refuses=("an outlier", "large in single precision"),
+        settings=(
+            *each("priors", [0.5, 0.5], [0.5, 0.5, 0.5], [1.0, 0, 0], "equal", [np.nan, 0.5, 0.5]),
+            *each("density", 3, GaussianMixture),
+            *each("cv", 1),
+        ),
+        fits=(
+            *each("tangents", T, "many"),
+            ({"y": np.where(np.arange(N) == 0, 7, Y)}, "class 7"),
+            ({"y": Y * 0}, "y"),
+        ),
+        calls=(
+            *(
+                ("add_class", args, said)
+                for args, said in (
+                    ((X, 1), "label"),
+                    ((X, "new"), "label"),
+                    ((X, [4, 5]), "label"),
+                    ((X, 0.5), "label"),
+                    ((X, None), "label"),
+                    ((X[:, :3], 5), "X"),
+                    ((X * np.nan, 5), "X"),
+                    ((X[:1], 5), "class 5"),
+                )
+            ),
+            *(
+                ("rejects", {"X": X, name: value}, name)
+                for name, value in (
+                    ("density", -0.1),
+                    ("density", 2),
+                    ("probability", "much"),
+                    ("probability", np.nan),
+                )
+            ),
+        ),
+    ),
+    "TangentDistanceClassifier": Entry(
+        TangentDistanceClassifier(3),
+        ({}, {"sides": 1, "n_candidates": 5}, {"sides": 0, "sigma": 0}),
+        y=Y,
+        settings=(
+            ({"image_shape": (8, 9)}, "image_shape is .8, 9."),
+            *each("image_shape", (4,), (2.0, 2.0)),
+            ({"n_neighbors": N + 1}, "n_neighbors must be a whole number of at most 30"),
+            ({"n_neighbors": 5, "n_candidates": 4}, "n_candidates must be a whole number"),
+            *each("n_neighbors", 0),
+            *each("sides", 3),
+            *each("spring", -1),
+            *each("mode", "round"),
+            *each("sigma", -1, 100),
+            *each("kinds", ("twist",)),
+        ),
+        calls=tuple(("kneighbors", (X, k), "n_neighbors") for k in (0, N + 1, 2.5, True)),
+        conventions=[
+            ({}, {}),
+            ({"n_neighbors": 3, "sides": 1, "n_candidates": 5}, {}),
+        ],
+    ),
+    "PatchFeatures": Entry(
+        PatchFeatures(2, n_jobs=1, random_state=0),
+        (
+            {},
+            {"coding": "evidence", "n_outputs": 1},
+            {"n_factors": 1, "patch_size": 1},
+            {"temperature": 0, "whitening": None},
+        ),
+        settings=(
+            *EM,
+            *each("n_components", 0, N + 1, "many"),
+            *each("n_factors", -1),
+            *each("patch_size", 0, 3, "large"),
+            *each("stride", 0),
+            *each("pooling", 0, 2, (), "all"),
+            *each("coding", "both"),
+            *each("temperature", -1, np.nan),
+            *each("contrast", -1),
+            *each("whitening", -1),
+            *each("n_outputs", 0, 3),
+            *each("n_patches", 1),
+            *each("image_shape", (3, 3), (4,), (-2, -2), "square", (2.5, 1.6)),
+            *each("patience", 0),
+            *each("n_jobs", "two"),
+        ),
+        conventions=[
+            ({"n_components": 2}, {}),
+            ({"n_components": 2, "coding": "evidence", "n_outputs": 1}, {}),
+        ],
+    ),
+    "FactorialVectorQuantizer": Entry(
+        FactorialVectorQuantizer(2, 3, n_init=2, max_iter=5, n_jobs=1, random_state=0),
+        tuple({"e_step": e} for e in ("exact", "truncated", "mean_field", "gibbs")),
+        least=1,
+        settings=(
+            *QUANTIZER,
+            *(
+                (
+                    {"observable": name, "e_step": "exact"},
+                    "X must (lie between 0 and 1|be at least 0)",
+                )
+                for name in ("bernoulli", "poisson")
+            ),
+        ),
+        calls=(
+            *SAMPLE,
+            *(
+                ("inverse_transform", (S,), "X")
+                for S in (np.eye(5), np.full((2, 6), np.nan), np.ones(6), np.full((2, 6), "one"))
+            ),
+        ),
+        conventions=[
+            (SHORT, {}),
+            (SHORT | {"e_step": "truncated", "priors": "learned"}, {}),
+            (SHORT | {"e_step": "mean_field"}, {}),
+            (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
+            (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {}),
+        ],
+    ),
+    "FactorialVectorQuantizer of bits": Entry(
+        FactorialVectorQuantizer(2, 2, n_init=2, max_iter=5, n_jobs=1, random_state=0),
+        ({"observable": "bernoulli"}, {"observable": "poisson", "priors": "learned"}),
+        BITS,
+        least=1,
+        fits=(
+            ({"X": BITS - 1}, "X must lie between 0 and 1"),
+            ({"X": 2 * BITS}, "X must lie between 0 and 1"),
+        ),
+    ),
+    "FactorialHMM": Entry(
+        FactorialHMM(2, 2, n_init=2, max_iter=5, tol=1e-3, random_state=0),
+        ({"e_step": "exact"}, {"e_step": "mean_field"}),
+        settings=(
+            *EM,
+            *each("n_chains", 0),
+            *each("n_states", 1.5),
+            *each("e_step", "gibbs"),
+            *each("n_init", 0),
+            *each("min_noise", -1),
+            *each("n_sweeps", 0),
+            ({"n_chains": 7, "n_states": 4, "e_step": "exact"}, "e_step='mean_field'"),
+        ),
+        fits=(
+            *(
+                ({"lengths": lengths}, "lengths must be whole numbers")
+                for lengths in ([5, 5], [20.0, 10], [0, N], [-1, N + 1], [[N]], [], "30", N)
+            ),
+            ({"y": [15, 15]}, "by name"),
+        ),
+        calls=(
+            *SAMPLE[:4],
+            *(
+                ("transform", (X, lengths), "lengths must be whole numbers")
+                for lengths in ([5, 5], [20.0, 10], [0, N], [-1, N + 1], [[N]], [], "30", N)
+            ),
+            ("inverse_transform", (X[:, :3],), "states has shape"),
+        ),
+        conventions=[
+            (SHORT | {"e_step": e, "random_state": 0, "tol": 1e-2}, SEQUENCES)
+            for e in ("exact", "mean_field")
+        ],
+    ),
+    "CompositionalModel": Entry(
+        CompositionalModel(2, n_jobs=1, random_state=0, max_iter=3),
+        (
+            {},
+            {"init": "online", "rule": "maximum"},
+            {"init": "random", "expert_cost": 0.5},
+            {"transforms": Transforms((2, 2), shifts=1), "rule": "maximum"},
+        ),
+        BITS,
+        least=1,
+        settings=(
+            *each("n_experts", 0),
+            *each("rule", "mean"),
+            *each("q", 0),
+            *each("background", 0),
+            *each("pseudocount", 0),
+            *each("transforms", 3),
+            *each("tol", -1),
+            *each("init", "best", np.zeros((3, 3)), np.full((2, P), 2.0)),
+            ({"init": "random", "n_experts": None}, "n_experts must be a whole number"),
+            (
+                {"transforms": Transforms((4, 4))},
+                r"transforms is for images of shape \(4, 4\), but X has 4",
+            ),
+            *each("max_active", 0),
+            *each("n_init", 0),
+            *each("expert_cost", -1, np.nan, np.inf),
+            (
+                {"transforms": Transforms((2, 2), rotations=(5.0,))},
+                "transforms must have the angle 0",
+            ),
+            *each("binarize", "yes", True, np.nan, np.inf),
+        ),
+        fits=(
+            ({"X": BITS / 2}, "X must hold zeros and ones, but holds 0.5; pass binarize=0.25"),
+            ({"X": 255 * BITS}, "holds 255; pass binarize=127.5"),
+            ({"X": -BITS}, "X must hold zeros and ones"),
+        ),
+        calls=(
+            *SAMPLE[:4],
+            ("inverse_transform", (np.ones((2, 17)),), "X"),
+            ("inverse_transform", (np.full((1, 2), np.nan),), "X"),
+            *(
+                ("pose_distribution", (experts,), "experts must hold whole numbers from 0 to 1")
+                for experts in ([2], [-1], [0.5])
+            ),
+        ),
+        conventions=[
+            (SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "init": "random"}, {}),
+            (
+                SHORT
+                | {
+                    "binarize": 0.0,
+                    "random_state": 0,
+                    "n_experts": 2,
+                    "rule": "maximum",
+                    "init": "online",
+                },
+                {},
+            ),
+        ],
+    ),
+    "GaussianCompositionalModel": Entry(
+        GaussianCompositionalModel(3, n_jobs=1, n_init=2, max_iter=5, random_state=0),
+        (
+            {},
+            {"rule": "sum", "init": "examples"},
+            {"rule": "max_minus_min", "expert_cost": 0.5, "background": 0.1},
+            {"max_active": 1, "n_experts": 20},
+        ),
+        least=1,
+        settings=(
+            *EM,
+            *SEVERAL,
+            *each("n_experts", 0, 2.5),
+            *each("rule", "mean"),
+            *each("background", np.nan, np.inf, "dark"),
+            *each("noise", 0, "fixed", np.inf, np.nan, 1e300),
+            *each("min_noise", 0),
+            *each("expert_cost", -1, np.nan, np.inf),
+            *each("max_active", 0),
+            *each("init", "best", X[:2], X[:3, :2], NAN[2:5]),
+        ),
+        calls=(
+            *SAMPLE,
+            *(
+                ("inverse_transform", (S,), "X")
+                for S in (
+                    np.ones((2, 4)),
+                    np.full((2, 3), np.nan),
+                    np.ones(3),
+                    np.full((2, 3), "one"),
+                )
+            ),
+        ),
+        conventions=[
+            (SHORT | {"random_state": 0, "n_experts": 2}, {}),
+            (SHORT | {"random_state": 0, "rule": "sum", "init": "examples"}, {}),
+            (SHORT | {"random_state": 0, "n_experts": 2, "rule": "max_minus_min"}, {}),
+        ],
+    ),
+}
+BINARY = ("FactorialVectorQuantizer of bits", "CompositionalModel")

@@ -1,5 +1,14 @@
 from .capsules.classifier import CapsuleClassifier as CapsuleClassifier
 from .capsules.table_classifier import TableClassifier as TableClassifier
+from .capsules.settings import Dropout as Dropout
+from .capsules.settings import Incremental as Incremental
+from .capsules.settings import Lasso as Lasso
+from .capsules.settings import PassiveAggressive as PassiveAggressive
+from .capsules.settings import Polynomial as Polynomial
+from .capsules.settings import RBF as RBF
+from .capsules.settings import Reconstruction as Reconstruction
+from .capsules.settings import Schedule as Schedule
+from .capsules.settings import Stepwise as Stepwise
 from .composition.estimator import CompositionalModel as CompositionalModel
 from .factorial.hmm import FactorialHMM as FactorialHMM
 from .factorial.quantizer import FactorialVectorQuantizer as FactorialVectorQuantizer

@@ -119,7 +119,8 @@ def takes(model, argument, method="fit"):
 def test_every_estimator_has_its_entry():
     tables = {"TableClassifier"}  # takes data frames: tests/test_table_files.py
     names = {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
-    assert set(capslit.__all__) - tables <= names
+    public = {name for name in capslit.__all__ if hasattr(getattr(capslit, name), "fit")}
+    assert public - tables <= names
 
 
 # ── any form of array

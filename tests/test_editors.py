@@ -15,7 +15,7 @@ def test_editors_show_names_and_types():
     expected = {}  # by line of the code: what the editor shows between the brackets at its end
     for name, kind in kinds.items():
         code.append(f"{name.lower()} = {name}()")
-        expected[len(code)] = f"{name}({next(iter(inspect.signature(kind).parameters))}"
+        expected[len(code)] = f"{name}({next(iter(inspect.signature(kind).parameters), '')}"
         for method in filter(kind.__dict__.__contains__, METHODS):
             code.append(f"{name.lower()}.{method}()")
             expected[len(code)] = f"{method}("

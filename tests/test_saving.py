@@ -276,7 +276,8 @@ def test_the_same_bits_come_back(name, made, tmp_path):
 
 
 def test_every_estimator_of_the_package_is_tried():
-    assert set(capslit.__all__) <= set(MAKERS)
+    estimators = {name for name in capslit.__all__ if hasattr(getattr(capslit, name), "fit")}
+    assert estimators <= set(MAKERS)
     assert all(issubclass(type(case[0]), Saved) for case in MAKERS.values())
 
 

@@ -346,10 +346,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     rule : {"max_minus_min", "maximum"}, default="max_minus_min"
         Composition rule. With "maximum" experts add ink to a white background; otherwise
         they may have opinions for ink and against it.
-    q : float, default=0.5
-        Abstention of "max_minus_min".
-    background : float, default=0.01
-        With "maximum", the probability of ink where there is no expert.
+    background : float or "auto", default="auto"
+        Probability of ink where no expert has an opinion. "auto" is ½, abstention, with
+        "max_minus_min" and 0.01 with "maximum", where it must be less than ½.
     transforms : Transforms, optional
         Shifts and rotations that experts may have, 0° among them; by default they stay where
         they are. Shifts should reach across the whole range of an expert's places.
@@ -378,9 +377,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     prune : bool or "auto", default="auto"
         Whether pixels of templates abstain in the end unless their opinions make the
         description shorter; "auto" does so if the number of experts is to be found.
-    binarize : float, optional
-        Numbers above it count as ink, the others as none. By default X
-        must hold zeros and ones.
+    binarize : float or None, default=0.0
+        Numbers above it count as ink, the others as none, as in scikit-learn's `BernoulliNB`.
+        With None X must hold zeros and ones.
     tol : float, default=1e-3
         Improvements per image, in nats, up to `tol` do not count.
     patience : int, default=2
@@ -439,8 +438,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     _parameter_constraints = {
         "n_experts": [Interval(Integral, 1, None, closed="left"), None],
         "rule": [StrOptions({"max_minus_min", "maximum"})],
-        "q": [Interval(Real, 0, 1, closed="neither")],
-        "background": [Interval(Real, 0, 0.5, closed="neither")],
+        "background": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
         "transforms": [Transforms, None],
         "pseudocount": [Interval(Real, 0, None, closed="neither")],
         "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
@@ -456,14 +454,14 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         },
     }
     _kinds = (ExpertStatistics, Transforms)
+    _layout = 2
 
     def __init__(
         self,
         n_experts: int | None = None,
         *,
         rule: str = "max_minus_min",
-        q: float = 0.5,
-        background: float = 0.01,
+        background: float | str = "auto",
         transforms: Any = None,
         pseudocount: float = 1.0,
         init: str = "auto",
@@ -471,7 +469,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         max_active: int | None = None,
         expert_cost: float = 0.0,
         prune: bool | str = "auto",
-        binarize: float | None = None,
+        binarize: float | None = 0.0,
         tol: float = 1e-3,
         patience: int = 2,
         max_iter: int = 50,
@@ -482,7 +480,6 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     ):
         self.n_experts = n_experts
         self.rule = rule
-        self.q = q
         self.background = background
         self.transforms = transforms
         self.pseudocount = pseudocount
@@ -509,7 +506,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         Parameters
         ----------
         X : (n, D) array of zeros and ones, or what `capslit.data.as_source` knows
-            Images, row by row; any numbers if `binarize` is given.
+            Images, row by row; other numbers become zeros and ones by `binarize`.
         y : ignored
         checkpoint : path, optional
             Written as the last run of EM goes on; a fit that finds it resumes from it. If
@@ -603,7 +600,12 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             raise ValueError(
                 f"transforms must have the angle 0 among its rotations, not only {T.rotations}"
             )
-        q = float(self.background if maximum else self.q)
+        if isinstance(self.background, str):
+            q = 0.01 if maximum else 0.5
+        else:
+            q = float(self.background)
+        if maximum:
+            check_number("background", q, below=0.5, hint="with rule='maximum' experts add ink to it")
         if isinstance(self.truncated, str):
             truncated = maximum
         else:
@@ -665,6 +667,15 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             templates = np.asarray(as_probabilities("init", self.init), np.float64)
             templates = check_shape("init", templates, (self.n_experts, X.shape[1]))[None]
         return Experts(templates, np.full_like(templates, weight))
+
+    @classmethod
+    def _from_older(cls, layout, arrays, description):
+        "The model in a file of layout 1, in which each rule had a background of its own."
+        parameters = dict(description["parameters"])
+        q = parameters.pop("q")
+        if parameters["rule"] != "maximum":
+            parameters["background"] = q
+        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})
 
     def _keep(self, model, parameters, data, add=False):
         """Set the public attributes; `add`: to the statistics and the active sets of

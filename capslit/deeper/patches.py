@@ -264,7 +264,7 @@ class _PooledCodes:
     def _block(self):
         "How many images are coded at a time, such that their codes stay in the cache."
         height, width = (s // self.stride_ for s in self.image_shape_)
-        return int(np.clip(2**21 // (height * width * self.n_components), 1, 1024))
+        return int(np.clip(2**21 // (height * width * self.n_components_), 1, 1024))
 
     def _by_blocks(self, function, X, block):
         "Where blocks of images begin, and function(block)."
@@ -286,8 +286,8 @@ class PatchFeatures(
 
     Parameters
     ----------
-    n_components : int, default=200
-        Kinds of patches.
+    n_components : int or "auto", default="auto"
+        Kinds of patches; "auto": 200, or one for ten patches if there are fewer than 2,000.
     n_factors : int, default=0
         0: kinds differ in their means and share one variance; more: a mixture of factor
         analysers, each with as many factors.
@@ -325,6 +325,7 @@ class PatchFeatures(
     ----------
     mixture_ : GaussianMixture or MixtureOfFactorAnalyzers
         Of whitened patches.
+    n_components_ : int
     whitening_ : (p, p) array
     patch_mean_ : (p,) array
     contrast_floor_, scale_, temperature_ : float
@@ -348,7 +349,7 @@ class PatchFeatures(
 
     _parameter_constraints = {
         **EMEstimator._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "n_factors": [Interval(Integral, 0, None, closed="left")],
         "patch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "stride": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -364,7 +365,7 @@ class PatchFeatures(
 
     def __init__(
         self,
-        n_components: int = 200,
+        n_components: int | str = "auto",
         *,
         n_factors: int = 0,
         patch_size: Any = "auto",
@@ -490,26 +491,30 @@ class PatchFeatures(
         largest = max(float(X.max()), -float(X.min()))
         check_size(np.array([largest], X.dtype if X.dtype.kind == "f" else np.float64))
         self.scale_ = largest or 1.0
-        if self.n_outputs is not None:
-            check_number(
-                "n_outputs",
-                self.n_outputs,
-                at_most=self._n_pooled(),
-                integer=True,
-                hint="regions times n_components",
-            )
 
     def _learn_patches(self, X, rng):
         "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
+        automatic = self.n_components == "auto"
+        K = 200 if automatic else self.n_components
         size = self.patch_size_
-        count = self.n_patches
-        u = _drawn_patches(X, self.image_shape_, size, count, self.n_components, rng) / self.scale_
+        u = _drawn_patches(X, self.image_shape_, size, self.n_patches, K, rng) / self.scale_
+        if automatic:
+            K = min(K, max(1, len(u) // 10))  # fewer patches do not determine a mean
         check_number(
             "n_components",
-            self.n_components,
+            K,
             at_most=len(u),
             integer=True,
             hint=f"there are {len(u)} patches to learn from, of X and of n_patches",
+        )
+        self.n_components_ = K
+        check_number(
+            "n_outputs",
+            self.n_outputs,
+            at_most=self._n_pooled(),
+            integer=True,
+            optional=True,
+            hint="regions times n_components",
         )
         self.contrast_floor_ = float(self.contrast * np.mean(np.var(u, axis=1)))
         v = normalise_contrast(u, self.contrast_floor_)
@@ -525,7 +530,7 @@ class PatchFeatures(
         if self.n_factors:
             self._learn_analysers(z, rng)
             return
-        model, start = _spheres_to_learn(z, self.n_components, rng)
+        model, start = _spheres_to_learn(z, self.n_components_, rng)
         found = self._learn(model, start, (z, None))
         self.mixture_ = _as_mixture(model, found)
 
@@ -533,7 +538,7 @@ class PatchFeatures(
         "Set a mixture of factor analysers."
         settings = {"tol": self.tol, "max_iter": self.max_iter, "patience": self.patience}
         self.mixture_ = MixtureOfFactorAnalyzers(
-            self.n_components,
+            self.n_components_,
             self.n_factors,
             noise="isotropic",
             added_noise=0.01,
@@ -577,7 +582,7 @@ class PatchFeatures(
 
     def _n_pooled(self):
         rows, columns = self._places()
-        return sum(min(g, rows) * min(g, columns) for g in self.grids_) * self.n_components
+        return sum(min(g, rows) * min(g, columns) for g in self.grids_) * self.n_components_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -345,9 +345,12 @@ def _places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
     parameters ask for; ValueError if they do not fit.
     """
     shape = check_image_shape(estimator.image_shape, n_features)
-    shifts = _two_counts("shifts", estimator.shifts, at_least=0)
     given = estimator.window
     n_maps = estimator.n_maps
+    if isinstance(estimator.shifts, str):
+        shifts = [int(side > 2 and n_maps is None) for side in shape]
+    else:
+        shifts = _two_counts("shifts", estimator.shifts, at_least=0)
     if given is None:
         window = shape
     else:
@@ -383,8 +386,9 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     image_shape : (int, int), optional
         Height and width of the images in the rows of X; by default a square, or a strip of
         one row.
-    shifts : int or (int, int), default=1
-        Pixels that the places reach down and up, and right and left; 0: no sharing.
+    shifts : "auto", int or (int, int), default="auto"
+        Pixels that the places reach down and up, and right and left; 0: no sharing. "auto": 1
+        along sides of three pixels or more, as two columns are hardly an image; 0 with `n_maps`.
     window : int or (int, int), optional
         Size of what the weights see, by default the whole image. Windows at several
         positions have weights of their own.
@@ -436,7 +440,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     } | {
         "capsule_dim": [Interval(Integral, 1, None, closed="left")],
         "image_shape": ["array-like", None],
-        "shifts": [Integral, "array-like"],
+        "shifts": [StrOptions({"auto"}), Integral, "array-like"],
         "window": [Integral, "array-like", None],
         "stride": [Interval(Integral, 1, None, closed="left"), None],
         "n_maps": [Interval(Integral, 1, None, closed="left"), None],
@@ -458,7 +462,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         capsule_dim: int = 8,
         *,
         image_shape: Any = None,
-        shifts: Any = 1,
+        shifts: Any = "auto",
         window: Any = None,
         stride: int | None = None,
         n_maps: int | None = None,

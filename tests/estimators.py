@@ -204,11 +204,6 @@ SEQUENCES = {
     "check_methods_sample_order_invariance": "the order of the examples is what the model is about",
     "check_methods_subset_invariance": "a part of a sequence is another sequence",
 }
-PIXELS = {
-    "check_classifiers_train": (
-        "the two columns are no pixels of a strip, whose weights could be shared"
-    )
-}
 SHORT = {
     "n_init": 1,
     "max_iter": 10,
@@ -275,7 +270,7 @@ ESTIMATORS = {
             (method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS
         ),
         conventions=[
-            ({}, PIXELS),
+            ({}, {}),
             ({"shifts": 0}, {}),
             (
                 {
@@ -448,6 +443,7 @@ ESTIMATORS = {
             *each("n_jobs", "two"),
         ),
         conventions=[
+            ({}, {}),
             ({"n_components": 2}, {}),
             ({"n_components": 2, "coding": "evidence", "n_outputs": 1}, {}),
         ],
@@ -537,8 +533,8 @@ ESTIMATORS = {
         settings=(
             *each("n_experts", 0),
             *each("rule", "mean"),
-            *each("q", 0),
-            *each("background", 0),
+            *each("background", 0, 1, "white"),
+            ({"rule": "maximum", "background": 0.5}, "background must be a number below 0.5"),
             *each("pseudocount", 0),
             *each("transforms", 3),
             *each("tol", -1),
@@ -557,11 +553,6 @@ ESTIMATORS = {
             ),
             *each("binarize", "yes", True, np.nan, np.inf),
         ),
-        fits=(
-            ({"X": BITS / 2}, "X must hold zeros and ones, but holds 0.5; pass binarize=0.25"),
-            ({"X": 255 * BITS}, "holds 255; pass binarize=127.5"),
-            ({"X": -BITS}, "X must hold zeros and ones"),
-        ),
         calls=(
             *SAMPLE[:4],
             ("inverse_transform", (np.ones((2, 17)),), "X"),
@@ -572,11 +563,11 @@ ESTIMATORS = {
             ),
         ),
         conventions=[
-            (SHORT | {"binarize": 0.0, "random_state": 0, "n_experts": 2, "init": "random"}, {}),
+            ({}, {}),
+            (SHORT | {"random_state": 0, "n_experts": 2, "init": "random"}, {}),
             (
                 SHORT
                 | {
-                    "binarize": 0.0,
                     "random_state": 0,
                     "n_experts": 2,
                     "rule": "maximum",

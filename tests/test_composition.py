@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit.composition import model as module
@@ -758,6 +759,24 @@ def test_grey_images_are_binarised():
         model.get_feature_names_out()
     ) == ["expert0", "expert1"]
     assert np.array_equal(grey.score_samples(255 * X), model.score_samples(X))
+    strict = CompositionalModel(2, init="online", binarize=None, n_jobs=1)
+    assert np.array_equal(strict.fit(X).templates_, model.templates_)
+    for factor, message in (
+        (0.5, "X must hold zeros and ones, but holds 0.5; pass binarize=0.25"),
+        (255, "holds 255; pass binarize=127.5"),
+        (-1, "X must hold zeros and ones"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            strict.fit(factor * X)
+
+
+def test_each_rule_has_its_background():
+    X = problem()[0]
+    for rule, background in (("maximum", 0.01), ("max_minus_min", 0.5)):
+        model = CompositionalModel(2, rule=rule, n_jobs=1, random_state=0).fit(X)
+        same = clone(model).set_params(background=background).fit(X)
+        assert np.array_equal(model.templates_, same.templates_), rule
+        assert np.all(model.inverse_transform(np.zeros((1, 2))) == background), rule
 
 
 def test_no_noise_no_second_expert():

@@ -118,3 +118,14 @@ def test_contrast_of_noise_stays_faint():
     rng = np.random.default_rng(0)
     noise = normalise_contrast(1e-3 * rng.normal(size=(50, 9)), 0.1)
     assert np.abs(noise).max() < 0.05 and np.allclose(noise.mean(axis=1), 0)
+
+
+def test_few_patches_have_few_kinds():
+    auto = {"n_components": "auto", "max_iter": 2, "random_state": 0, "n_jobs": 1}
+    for n_patches, kinds in ((40, 4), (2000, 200), (3000, 200)):
+        model = PatchFeatures(**auto | {"n_patches": n_patches}).fit(X)
+        chosen = PatchFeatures(**auto | {"n_patches": n_patches, "n_components": kinds}).fit(X)
+        assert model.n_components_ == len(model.mixture_.means_) == kinds
+        assert np.array_equal(model.transform(X), chosen.transform(X))
+    strip = np.random.default_rng(0).random((5, 2))  # ten patches of one pixel
+    assert PatchFeatures(**auto, patch_size=1).fit(strip).n_components_ == 1

@@ -356,7 +356,11 @@ WRONG = {
         lambda: [BITS, 2 * BITS],
         "X must lie between 0 and 1",
     ),
-    "no ink": (CompositionalModel(1), lambda: parts(X), "^batch 0: X must hold zeros and ones"),
+    "no ink": (
+        CompositionalModel(1, binarize=None),
+        lambda: parts(X),
+        "^batch 0: X must hold zeros and ones",
+    ),
     "weights of images": (
         CompositionalModel(1),
         lambda: list(zip(parts(BITS), parts(WEIGHT))),

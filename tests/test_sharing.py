@@ -191,12 +191,23 @@ def test_a_fit_resumes_to_the_same_bits(tmp_path):
             ).fit(X, y, checkpoint=path)
 
 
+def test_sides_of_two_pixels_are_not_shifted():
+    X, y, _ = pictures()
+    fit = lambda X, **settings: SharedCapsuleClassifier(2, **SHORT | settings).fit(X, y)
+    assert fit(X[:, :2]).shifts_.tolist() == [[0, 0]]
+    assert fit(X, image_shape=(2, 10)).shifts_.tolist() == [[0, -1], [0, 0], [0, 1]]
+    assert len(fit(X, image_shape=(4, 5)).shifts_) == 9
+    maps = fit(X, image_shape=(4, 5), window=2, n_maps=2)
+    assert maps.shifts_.tolist() == [[0, 0]]
+
+
 def test_what_does_not_fit_is_said():
     X, y, _ = pictures()
     for wrong, said in (
         ({"image_shape": (4, 4)}, "image_shape is .4, 4., 16 pixels, but X has 20"),
         ({"window": 6, "image_shape": (4, 5)}, "window is .6, 6., larger"),
         ({"n_maps": 2}, "n_maps=2 needs a window"),
+        ({"n_maps": 1, "window": (1, 2), "shifts": 1}, "but window is .1, 2. and shifts 1"),
         ({"n_maps": 9, "window": 2, "shifts": 0, "image_shape": (4, 5)}, "at least as many pixels"),
     ):
         with pytest.raises(ValueError, match=said):

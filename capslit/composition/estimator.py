@@ -605,7 +605,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         else:
             q = float(self.background)
         if maximum:
-            check_number("background", q, below=0.5, hint="with rule='maximum' experts add ink to it")
+            check_number(
+                "background", q, below=0.5, hint="with rule='maximum' experts add ink to it"
+            )
         if isinstance(self.truncated, str):
             truncated = maximum
         else:

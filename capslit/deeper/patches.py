@@ -495,11 +495,11 @@ class PatchFeatures(
     def _learn_patches(self, X, rng):
         "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
         automatic = self.n_components == "auto"
-        K = 200 if automatic else self.n_components
+        K = 1 if automatic else self.n_components
         size = self.patch_size_
         u = _drawn_patches(X, self.image_shape_, size, self.n_patches, K, rng) / self.scale_
         if automatic:
-            K = min(K, max(1, len(u) // 10))  # fewer patches do not determine a mean
+            K = min(200, max(1, len(u) // 10))  # fewer patches do not determine a mean
         check_number(
             "n_components",
             K,

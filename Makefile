@@ -10,7 +10,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)
 
-.PHONY: help check book pdf archive site test fuzz bench bench-gpu reproduce export format lint hooks picture links dist notebooks lock clean venv
+.PHONY: help check chapter book pdf archive site test fuzz bench bench-gpu reproduce export format lint hooks picture links dist notebooks lock clean venv
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -35,6 +35,9 @@ $(STAMP):
 check: $(STAMP)  ## check one notebook and its module: make check NB=nbs/storage.ipynb
 	@test -n "$(NB)" || { echo "Which notebook? make check NB=nbs/storage.ipynb"; exit 1; }
 	$(BIN)/python book/check.py $(NB)
+
+chapter: $(STAMP)  ## begin a model from the skeleton: make chapter NB=nbs/mixtures/coins.ipynb
+	$(BIN)/python book/new_chapter.py $(NB)
 
 book: $(STAMP)  ## the book, _build/html/index.html: executes and reads what has changed. One page: make book NB=nbs/storage.ipynb
 	$(BIN)/python book/build.py $(NB)

@@ -64,6 +64,7 @@ class Entry(NamedTuple):
     settings: tuple = ()  # (settings, pattern)
     fits: tuple = ()  # (named arguments of fit, pattern)
     calls: tuple = ()  # (method, arguments, pattern)
+    another_run: dict | None = None  # settings that its checkpoint does not serve
     # settings in which scikit-learn checks it, and {check: why it cannot hold}
     conventions: tuple | list = (({}, {}),)
 
@@ -235,6 +236,7 @@ ESTIMATORS = {
             (PLAIN | {"architecture": "ovr", "schedule": ONE}, {}),
             (PLAIN | {"schedule": ONE, "alpha": 0.1}, {}),
         ],
+        another_run={"alpha": 0.5},
     ),
     "SharedCapsuleClassifier": Entry(
         SharedCapsuleClassifier(
@@ -283,6 +285,7 @@ ESTIMATORS = {
                 {},
             ),
         ],
+        another_run={"alpha": 0.5},
     ),
     "GaussianMixture": Entry(
         GaussianMixture(2, n_jobs=1, random_state=0),
@@ -317,6 +320,7 @@ ESTIMATORS = {
             ({"covariance_type": "spherical"}, {}),
             ({"n_components": 2}, DRAWN),
         ],
+        another_run={"reg_covar": 1e-3},
     ),
     "MixtureOfFactorAnalyzers": Entry(
         MixtureOfFactorAnalyzers(2, 2, n_jobs=1, random_state=0),
@@ -337,6 +341,7 @@ ESTIMATORS = {
         calls=SAMPLE,
         refuses=("one feature",),
         conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
+        another_run={"added_noise": 0.3},
     ),
     "MixtureOfPCA": Entry(
         MixtureOfPCA(2, 2, n_jobs=1, random_state=0),
@@ -353,6 +358,7 @@ ESTIMATORS = {
         calls=SAMPLE,
         refuses=("one feature",),
         conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
+        another_run={"temperature": 2.0},
     ),
     "ClassConditionalClassifier": Entry(
         ClassConditionalClassifier(GaussianMixture(reg_covar=1e-3, random_state=0)),
@@ -476,6 +482,7 @@ ESTIMATORS = {
             (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
             (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {}),
         ],
+        another_run={"ridge": 0.1},
     ),
     "FactorialVectorQuantizer of bits": Entry(
         FactorialVectorQuantizer(2, 2, n_init=2, max_iter=5, n_jobs=1, random_state=0),
@@ -486,6 +493,7 @@ ESTIMATORS = {
             ({"X": BITS - 1}, "X must lie between 0 and 1"),
             ({"X": 2 * BITS}, "X must lie between 0 and 1"),
         ),
+        another_run={"ridge": 0.1},
     ),
     "FactorialHMM": Entry(
         FactorialHMM(2, 2, n_init=2, max_iter=5, tol=1e-3, random_state=0),
@@ -519,6 +527,7 @@ ESTIMATORS = {
             (SHORT | {"e_step": e, "random_state": 0, "tol": 1e-2}, SEQUENCES)
             for e in ("exact", "mean_field")
         ],
+        another_run={"min_noise": 0.1},
     ),
     "CompositionalModel": Entry(
         CompositionalModel(2, n_jobs=1, random_state=0, max_iter=3),
@@ -576,6 +585,7 @@ ESTIMATORS = {
                 {},
             ),
         ],
+        another_run={"pseudocount": 0.5},
     ),
     "GaussianCompositionalModel": Entry(
         GaussianCompositionalModel(3, n_jobs=1, n_init=2, max_iter=5, random_state=0),
@@ -615,6 +625,7 @@ ESTIMATORS = {
             (SHORT | {"random_state": 0, "rule": "sum", "init": "examples"}, {}),
             (SHORT | {"random_state": 0, "n_experts": 2, "rule": "max_minus_min"}, {}),
         ],
+        another_run={"expert_cost": 0.7},
     ),
 }
-BINARY = ("FactorialVectorQuantizer of bits", "CompositionalModel")
+BINARY = tuple(name for name, entry in ESTIMATORS.items() if entry.X is BITS)

@@ -376,19 +376,6 @@ def test_the_same_seed_makes_the_same_bits(entry, model, tmp_path):
     (tmp_path / "model.npz").unlink()
 
 
-ANOTHER_RUN = {  # settings that a checkpoint does not serve
-    "CapsuleClassifier": {"alpha": 0.5},
-    "SharedCapsuleClassifier": {"alpha": 0.5},
-    "GaussianMixture": {"reg_covar": 1e-3},
-    "MixtureOfFactorAnalyzers": {"added_noise": 0.3},
-    "MixtureOfPCA": {"temperature": 2.0},
-    "FactorialVectorQuantizer": {"ridge": 0.1},
-    "FactorialHMM": {"min_noise": 0.1},
-    "CompositionalModel": {"pseudocount": 0.5},
-    "GaussianCompositionalModel": {"expert_cost": 0.7},
-}
-
-
 @rows(only=[name for name, entry in ESTIMATORS.items() if takes(entry.estimator, "checkpoint")])
 def test_a_run_goes_on_from_its_checkpoint(entry, model, tmp_path, monkeypatch):
     "To the same bits, after it was stopped in its second iteration; and no other run does."
@@ -415,9 +402,7 @@ def test_a_run_goes_on_from_its_checkpoint(entry, model, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="checkpoint"):
         clone(model).fit(other, entry.y, checkpoint=path)
     with pytest.raises(ValueError, match="checkpoint .* other settings"):
-        clone(model).set_params(**ANOTHER_RUN[type(model).__name__]).fit(
-            entry.X, entry.y, checkpoint=path
-        )
+        clone(model).set_params(**entry.another_run).fit(entry.X, entry.y, checkpoint=path)
     path.unlink()
 
 

@@ -76,45 +76,41 @@ def check_shape(
     wherever the name stands, or, at the beginning, `...` for any number of axes.
     """
     if not hasattr(array, "shape"):
-        raise TypeError(
-            f"{name} must be an array of shape {_shape_in_words(shape)}, not an object of the type"
-            f" {type(array).__name__}{'; ' + hint if hint else ''}"
-        )
-    have = tuple(array.shape)
-    any_axes = shape[:1] == (...,)
-    want = shape[1:] if any_axes else shape
-    if any_axes and len(have) >= len(want):
-        tail = have[len(have) - len(want) :]
-    else:
-        tail = have
-    lengths = dict(zip(want, tail))  # of a name, the last one; all must equal it
-    fits = len(tail) == len(want) and all(
-        w is None or length == (lengths[w] if isinstance(w, str) else w)
-        for w, length in zip(want, tail)
-    )
-    if isinstance(empty, bool):
-        may_be_empty = range(len(have) if empty else 0)
-    else:
-        may_be_empty = empty
-    if not fits or any(
-        length == 0 and axis not in may_be_empty for axis, length in enumerate(have)
-    ):
-        if empty is True:
-            filled = ""
-        elif empty:
-            filled = f", where only axis {' or '.join(map(str, empty))} may have length 0"
-        else:
-            filled = ", with no length of 0"
-        raise ValueError(
-            f"{name} has shape {have}, but shape {_shape_in_words(shape)} is"
-            f" needed{filled}{'; ' + hint if hint else ''}"
-        )
+        problem = f"must be an array of shape {_shape_in_words(shape)}, not an object of the type"
+        raise TypeError(f"{name} {problem} {type(array).__name__}{_remedy(hint)}")
+    lengths = tuple(array.shape)
+    pattern = shape
+    if shape[:1] == (...,):
+        pattern = shape[1:]
+        if len(lengths) > len(pattern):
+            lengths = lengths[len(lengths) - len(pattern) :]
+    fits = len(lengths) == len(pattern)
+    named = {}
+    for length, wanted in zip(lengths, pattern):
+        if isinstance(wanted, str):
+            wanted = named.setdefault(wanted, length)
+        if wanted is not None and length != wanted:
+            fits = False
+    if 0 in array.shape and empty is not True:
+        zeros = {axis for axis, length in enumerate(array.shape) if length == 0}
+        fits = fits and bool(empty) and zeros <= set(empty)
+    if not fits:
+        needed = f"shape {_shape_in_words(shape)} is needed"
+        if empty is False:
+            needed += ", with no length of 0"
+        elif empty is not True:
+            needed += f", where only axis {' or '.join(map(str, empty))} may have length 0"
+        raise ValueError(f"{name} has shape {tuple(array.shape)}, but {needed}{_remedy(hint)}")
     return array
 
 
 def _shape_in_words(shape):
     words = [{None: "any", ...: "…"}.get(entry, str(entry)) for entry in shape]
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+
+
+def _remedy(hint):
+    return f"; {hint}" if hint else ""
 
 # %% ../nbs/validation.ipynb #cell-011
 def check_values(
@@ -471,16 +467,6 @@ _NO_NUMBERS = {
     "objects of the type": "make numbers of them first",
 }
 
-
-def _holds_dates(X):
-    """Whether an array, or a column of a frame of pandas, has a type of dates or times, which
-    scikit-learn would take for whole numbers.
-    """
-    return any(
-        getattr(dtype, "kind", None) in ("m", "M")
-        for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)])
-    )
-
 # %% ../nbs/validation.ipynb #cell-018-d-a
 def _listed(columns):
     if len(columns) > 5:
@@ -496,7 +482,10 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
     """
     from sklearn.utils.validation import validate_data
 
-    if _holds_dates(X):
+    kinds = [
+        getattr(dtype, "kind", None) for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)])
+    ]
+    if "m" in kinds or "M" in kinds:  # scikit-learn would take dates for whole numbers
         raise ValueError(input_problem(name, X))
     if getattr(X, "ndim", 2) > 2:
         raise ValueError(
@@ -585,8 +574,7 @@ def check_labelled(
             f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave"
             f" {names[0]} out"
         )
-    with error_context(names[1]):
-        _check_label_values(names[1], y)
+    _check_label_values(names[1], y)
     with error_context(*names):
         X, y = validate_inputs(
             estimator,

@@ -28,6 +28,7 @@ from capslit.data.sources import (
     is_lazy,
     join_columns,
 )
+from .memory_maps import memory_map
 
 # %% ../../nbs/data/open.ipynb #cell-005
 def _is_dask(X):
@@ -95,7 +96,7 @@ def as_source(
     names : tuple of str
         What messages call X, y and sample_weight.
     """
-    if type(X) is np.ndarray and not is_lazy(X):  # nearly always
+    if type(X) is np.ndarray and memory_map(X) is None:  # nearly always
         return None
     options = {"labelled": labelled, "flat": flat, "names": names}
     if _is_arrow(X):

@@ -2,6 +2,7 @@
 small.
 """
 
+import ast
 import configparser
 import json
 import os
@@ -138,6 +139,33 @@ def test_every_module_comes_from_a_notebook_and_is_in_the_reference():
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         assert reference.count(name) == 1, f"{name} is missing from the reference"
     assert len(set(sources)) == len(sources)
+
+
+def test_public_names_are_used_outside_their_module():
+    """They are in a stub, or another module, a chapter or a program uses them."""
+    stubs = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("capslit/**/*.pyi"))
+    programs = [*ROOT.glob("book/*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in [*generated_modules(), *programs]}
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        texts[path] = "\n".join(s for s in sources if not s.startswith("#| export"))
+    words = {path: set(re.findall(r"\w+", text)) for path, text in texts.items()}
+    unused = []
+    for path in generated_modules():
+        elsewhere = set(re.findall(r"\w+", stubs)).union(
+            *(names for other, names in words.items() if other != path)
+        )
+        tree = ast.parse(texts[path])
+        public = [
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        ]
+        unused += [
+            f"{path.stem}.{name}"
+            for name in public
+            if not name.startswith("_") and name not in elsewhere
+        ]
+    assert unused == []
 
 
 def toc_files():

@@ -118,9 +118,11 @@ class Squarem:
         limit = np.where(reached, self.growth * limit, limit)
         limit = np.where(accepted, limit, np.maximum(1, length / self.growth))
         # at the second point of EM: leap
+        # r: the last change by EM; v: the change of that change
         r = _difference(here, memory["origin"])
         v = _difference(_difference(image, here), r)
         ratio = np.sqrt(_dot(r, r) / np.maximum(_dot(v, v), np.finfo(float).tiny))
+        # reach 1 is two steps of EM; −‖r‖/‖v‖ is Varadhan and Roland's step length
         reach = np.clip(ratio, 1, limit)
         leap = _sum(memory["origin"], _times(2 * reach, r), _times(reach**2, v))
         plain = choose(accepted, image, memory["fallback"])
@@ -179,6 +181,7 @@ class Anderson:
         accepted = (memory["seen"] < 2) | (objective >= memory["level"])
         residual = _difference(image, here)
         known = np.where(accepted, memory["seen"], 0)
+        # after a rejected leap the history belongs to another place, and is dropped
         steps = self._shift("step", memory, _difference(here, memory["before"]), known)
         bends = self._shift("bend", memory, _difference(residual, memory["residual"]), known)
         weights = _mixing(bends, residual)
@@ -209,6 +212,7 @@ def _mixing(bends, residual):
     right = np.stack([_dot(b, residual) for b in bends], axis=1)
     gram, right = np.nan_to_num(gram), np.nan_to_num(right)  # of points discarded anyway
     size = np.trace(gram, axis1=1, axis2=2)[:, None, None]
+    # differences become parallel near convergence
     ridge = (1e-10 * size + np.finfo(float).tiny) * np.eye(len(bends))
     return np.linalg.solve(gram + ridge, right[:, :, None])[:, :, 0].T
 
@@ -240,6 +244,7 @@ class SafeMomentum:
         return memory["level"] > -np.inf
 
     def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
+        # written so that the first step, with level −∞, is accepted
         accepted = ~(objective < memory["level"]) & np.isfinite(objective)
         velocity = tree_map(lambda a: self.rate * a, _difference(here, memory["before"]))
         after = choose(accepted, _sum(image, velocity), memory["fallback"])

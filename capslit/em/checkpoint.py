@@ -72,6 +72,7 @@ def load_state(path: str | os.PathLike, like: tuple, settings: dict) -> tuple[St
             f"checkpoint {path} is no checkpoint: the file holds {meta['schema']!r}; pass another"
             " path"
         )
+    # continuing under other settings would give a mixture of two runs
     if meta["schema"] != _SCHEMA or meta.get("settings") != settings:
         raise ValueError(
             f"checkpoint {path} was written by a run with other settings, or by another version of"
@@ -120,10 +121,12 @@ def fingerprint(parameters: tuple) -> np.ndarray:
 
 def _fingerprint_of_array(leaf):
     v = to_numpy(leaf).astype(np.float64).ravel()
+    # NaN compares unequal even to itself
     v = np.where(np.isfinite(v), v, 0)
     largest = np.max(np.abs(v), initial=0) or 1.0  # parameters may be enormous or tiny
     v = v / largest
     length = np.linalg.norm(v) or 1.0
+    # a projection that changes when two entries are exchanged
     return np.log(largest) + np.log(length), v @ np.cos(np.arange(v.size)) / length
 
 # %% ../../nbs/em/checkpoint.ipynb #cell-010
@@ -153,6 +156,7 @@ class Checkpoint:
         self.initial = self.found = state
         if self.path is None:
             return state
+        # left by a run that was killed while writing
         with suppress(StorageError):
             remove_temporary_files(self.path)
         self.recorded = None
@@ -172,6 +176,7 @@ class Checkpoint:
         if self.recorded is None:
             save_state(self.path, self.initial, self.settings, beginning)
             return
+        # the first log-likelihood depends on every example
         same = all(np.array_equal(log_likelihood(), values, equal_nan=True) for values in recorded)
         if not (same and np.allclose(self.recorded, beginning, rtol=0, atol=1e-9, equal_nan=True)):
             raise ValueError(

@@ -44,6 +44,7 @@ def compiled(
         register_jitable(part)
     for part in reordered:
         register_jitable(fastmath={"contract", "reassoc"})(part)
+    # nogil: threads share the blocks; numpy: division by zero gives infinity as in arrays
     options = {"nogil": True, "error_model": "numpy", "fastmath": set() if exact else {"contract"}}
     try:
         kernel = njit(cache=True, **options)(function)
@@ -85,8 +86,10 @@ def exponentials(x, found, bits, power, layout):
     integer = bits.dtype.type
     bias, shift, least = layout
     for t in range(len(x)):
+        # x = n ln 2 + r, with ln 2 in two parts so that the difference is exact
         n = np.rint(x[t] * number(1.4426950408889634))
         r = (x[t] - n * number(LOG2[0])) - n * number(LOG2[1])
+        # Taylor's series on |r| ≤ ln 2 / 2, evaluated by Horner's rule
         e = number(SERIES[13])
         for k in range(12, -1, -1):
             e = e * r + number(SERIES[k])

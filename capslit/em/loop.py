@@ -61,6 +61,7 @@ def _options(rounds, current):
 # %% ../../nbs/em/loop.ipynb #cell-004-2
 def _has_improved(score: np.ndarray, reference: np.ndarray, tol: float) -> np.ndarray:
     "Which problems have a score that is better than `reference` by more than `tol`."
+    # with tol = 0 any improvement counts
     return score < reference - tol
 
 
@@ -92,6 +93,7 @@ class _Stage:
     @classmethod
     def after(cls, last: "_Stage | None", model: Any, state: State, rounds: tuple) -> "_Stage":
         "The stage of a state: the last one, unless a round has ended."
+        # states share this array until a round ends, so identity is enough
         if last is not None and last.round is state.round:
             return last
         running = state.running(rounds)
@@ -109,6 +111,7 @@ class _Stage:
 # %% ../../nbs/em/loop.ipynb #stage-2
 def _passes(stage, model, parameters, data, validation):
     "What an iteration adds up: the E-step of the data, and the errors on validation examples."
+    # both passes go to the threads together, and none waits for the other
     jobs = [(BoundStep(model, "e_step", parameters, stage.options), data)]
     if validation is not None:
         jobs.append((BoundStep(model, "count_errors", parameters), validation))
@@ -118,6 +121,7 @@ def _passes(stage, model, parameters, data, validation):
 def _rounds_ended(stage, state, score, monitor, n_rounds):
     "How many rounds each running problem has ended: none, this one, or all that are left."
     over = _round_is_over(stage.running.take(state.since), stage.patience)
+    # nothing left to gain ends all rounds at once
     return np.where(_cannot_improve(score, monitor), n_rounds - stage.current, over)
 
 # %% ../../nbs/em/loop.ipynb #cell-006
@@ -228,6 +232,7 @@ def _score(record, monitor, weight):
         training = record["training_error"]
         validation = record["validation_error"]
         score = np.where(np.isnan(validation) | (monitor == "error"), training, validation)
+    # diverged parameters must never be kept as the best, whatever their error
     finite = np.isfinite(record["objective"])
     if np.count_nonzero(finite) == finite.size:
         return score
@@ -237,6 +242,7 @@ def _score(record, monitor, weight):
 def _check_finite(objective, tentative, n_iter):
     "FloatingPointError unless the objective is finite, or its parameters may be discarded."
     finite = np.isfinite(objective)
+    # a leap of an accelerator may go too far; the next proposal takes it back
     if np.count_nonzero(finite) == finite.size or np.all(finite | tentative):
         return
     if n_iter:
@@ -362,12 +368,14 @@ def fit(
         try:
             if checkpoint is not None:
                 _confirm_beginning(file, model, start, data, settings)
+            # resuming counts the iterations before the interruption
             states = iterate(model, state, data, **settings)
             with file.writing() as keep:
                 for state in islice(states, max(0, max_iter - state.n_iter)):
                     show(state)
                     keep(state)
         except BatchError as error:
+            # otherwise there is nothing worth keeping
             if state.n_iter:
                 error.fit = Fit.of(state, rounds)
             raise
@@ -432,6 +440,7 @@ def _settings_compared(
         "validation": validation is not None,
         "shapes": [list(a.shape) for a in parameters],
     }
+    # settings of the model that change its steps
     settings |= getattr(model, "signature", {})
     if acceleration:
         settings["acceleration"] = acceleration.signature

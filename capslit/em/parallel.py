@@ -43,6 +43,7 @@ def single_threaded_blas() -> Iterator[int]:
     Where blocks of several threads overlap in time, the last one to end lifts the limit.
     """
     global _controller, _limit, _users
+    # an interrupt between the two lines would leave the limit in place for ever
     with _defer_sigint(), _lock:
         _controller = _controller or ThreadpoolController()
         n = max(
@@ -67,6 +68,7 @@ def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
     """A pool of `n_threads` threads with single-threaded matrix products; by default as many as the
     matrix library would use.
     """
+    # blocks run in parallel, so products inside them must not
     with single_threaded_blas() as usual:
         n = n_threads or usual
         with ThreadPoolExecutor(n) if n > 1 else nullcontext() as pool:
@@ -77,6 +79,7 @@ def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
 def _defer_sigint() -> Iterator[None]:
     "Ctrl-C during this block is acted on at its end."
     usual = signal.getsignal(signal.SIGINT)
+    # only the main thread may set signal handlers
     if current_thread() is not main_thread() or not callable(usual):
         yield
         return

@@ -67,11 +67,13 @@ class Running:
         "The arrays with the rows of these problems replaced by those of `part`."
         if self.whole:
             return part
+        # array libraries without item assignment: rows are taken from [new, full] joined
         source = np.arange(self.size) + self.index.size
         source[self.index] = np.arange(self.index.size)
 
         def merged(full, new):
             if isinstance(full, np.ndarray):
+                # earlier states share this array
                 full = full.copy()
                 full[self.index] = new
                 return full
@@ -182,6 +184,7 @@ class State:
                 parameters=running.put(self.parameters, parameters),
                 memory=running.put(self.memory, memory),
             )
+        # the last parameters of a round are past their best
         best = running.take(self.best)
         current = running.take(self.round)
         new = ended > 0
@@ -196,6 +199,7 @@ class State:
         "The model whose next E-step starts where the last one ended, if it has warm starts."
         if self.warm is None:
             return model
+        # a copy, because a rejected step must be able to go back
         return model.with_memory(self.warm, np.copy(self.warm))
 
     def warmed(self, model: Any, accepted: np.ndarray | None) -> "State":
@@ -238,5 +242,6 @@ class WarmStarts:
             streams = range(len(rejected))
         else:
             streams = self.streams
+        # `rejected` numbers the running problems, the memory has rows of all
         rows = np.array(streams, dtype=int)[rejected]
         found[rows] = start[rows]

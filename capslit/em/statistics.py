@@ -99,6 +99,7 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
     if isinstance(data, tuple):
         data = [data]
     stream = data() if callable(data) else iter(data)
+    # an iterator is its own iter()
     if stream is data:
         raise TypeError(
             "data is a one-shot iterator, but EM passes over the examples many times; "
@@ -122,6 +123,7 @@ def blocks(data: Any, rows: int) -> Iterator[tuple]:
             yield chosen(batch, slice(start, start + rows))
             start += rows
         if start < n:
+            # blocks have the same size whatever the batches, so sums have the same bits
             rest.append(chosen(batch, slice(start, n)) if start else batch)
             held += n - start
         empty = empty and n == 0
@@ -147,6 +149,8 @@ class _TreeSum:
 
     def append(self, item: tuple) -> None:
         level = 0
+        # two sums of 2^level items make one of 2^(level + 1), so rounding errors grow with log n
+        # only
         while self.partial and self.partial[-1][0] == level:
             item = add(self.partial.pop()[1], item)
             level = level + 1
@@ -192,6 +196,7 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
     What makes no more than one block in all is done where it is asked for, without handing it to
     another thread.
     """
+    # data elsewhere (files, clusters) send the function to the blocks
     if any(hasattr(data, "accumulate") for _, data in jobs):
         return [
             data.accumulate(function, rows, pool)
@@ -208,6 +213,7 @@ def accumulate_all(jobs: list[tuple], rows: int, pool: Executor | None = None) -
             for block in blocks(data, rows):
                 tree.append(function(block))
     else:
+        # one stream of tasks for all jobs keeps every thread busy to the end
         tasks = (
             (tree, function, block)
             for tree, (function, data) in zip(trees, jobs)
@@ -233,9 +239,11 @@ class BoundStep:
     options: dict = field(default_factory=dict)
 
     def __post_init__(self):
+        # the factor of Σ x xᵀ can have gigabytes and serves only the M-step
         object.__setattr__(self, "model", getattr(self.model, "without_solver", self.model))
 
     def __call__(self, block: tuple) -> tuple:
+        # here, because each thread and each worker has its own error state
         with np.errstate(over="ignore", invalid="ignore"):
             return getattr(self.model, self.method)(self.parameters, block, **self.options)
 

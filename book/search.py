@@ -32,7 +32,7 @@ KEYWORDS = {
     ),
     "nbs/capsules/sharpness": "temperature scaling, calibrated probabilities, predict_proba",
     "nbs/capsules/features": "kernel, kernels, RBF, gamma, Nyström, nonlinear",
-    "nbs/capsules/selection": "regularisation, alpha, ridge, hyperparameters",
+    "nbs/capsules/search": "regularisation, alpha, ridge, hyperparameters",
     "nbs/capsules/evidence": "Bayesian evidence, marginal likelihood, prior, automatic relevance",
     "nbs/capsules/online": "partial_fit, incremental, mini-batch, streaming",
     "nbs/capsules/classifier": "CapsuleClassifier, estimator, scikit-learn, fit, predict",

@@ -21,7 +21,7 @@ CHAPTERS = [
     "capsules/sharpness",
     "capsules/features",
     "capsules/problems",
-    "capsules/selection",
+    "capsules/search",
     "capsules/evidence",
     "capsules/online",
     "capsules/penalties",

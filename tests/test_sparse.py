@@ -255,7 +255,7 @@ def test_thin_matrices_of_pairs_with_few_rows_give_the_same_model(fit_intercept,
 
 @pytest.mark.filterwarnings("ignore:EM stopped")
 def test_a_wide_matrix_gets_a_moderate_prior_and_no_kernel(monkeypatch):
-    import capslit.capsules.choosing as module
+    import capslit.capsules.search as module
 
     monkeypatch.setattr(module, "WIDE", 10)  # columns
     model = CapsuleClassifier(2).fit(sp.csr_array(X), Y)

@@ -50,13 +50,19 @@ from capslit.capsules.online import (
 )
 
 # %% ../../nbs/capsules/classifier.ipynb #cell-002-1
-from .choosing import choose, choose_online, fold_splitter, sharpness_of
 from .features import KernelFeatures, Mapped, row_span
 from .prediction import Predictor
 from .kernels import TILE, worth_compiling
 from .penalties import dropout_precision, with_lasso, zeros_settled
 from .reconstruction import with_penalty
-from .selection import ENOUGH
+from capslit.capsules.search import (
+    ENOUGH,
+    SearchSpace,
+    choose,
+    choose_online,
+    fold_splitter,
+    sharpness_of,
+)
 from capslit.capsules.problems import (
     capsule_dims,
     capsule_targets,
@@ -931,7 +937,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
         leaves those of the model. Decisions do not depend on it.
     cv : int, splitter or iterable, default=3
         Folds that choose what is "auto", on at most 2,000 of the examples; see
-        `capslit.capsules.selection`. A number stands for stratified folds.
+        `capslit.capsules.search`. A number stands for stratified folds.
         A splitter, or pairs of training and test rows, refer to the rows that are passed to `fit`:
         each is judged in the last fold that tests it, by
         weights learned from all other folds.
@@ -1165,11 +1171,11 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             enough = held_out is not None and held_out.n_samples >= ENOUGH
             if self.class_weight is not None:
                 data = data.weighted(class_factors(self.class_weight, data))
-            split = fold_splitter(self.cv, X, y, groups, data)
-            if seen.any():
-                begun = None
-            else:
-                begun = self._settle(choose(self, data, enough, checkpoint, split))
+            begun = None
+            if not seen.any():
+                folds = fold_splitter(self.cv, X, y, groups, data)
+                space = self._search_space(folds, checkpoint)
+                begun = self._settle(choose(space, data, enough))
             data, held_out = (
                 (
                     part
@@ -1216,7 +1222,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                 f"a lasso of strength {self._lasso:g} has made all weights zero; pass a smaller one"
             )
         if enough and isinstance(self.sharpness, str):
-            self.sharpness_ = sharpness_of(self, held_out)
+            self.sharpness_ = sharpness_of(self._predictor(), held_out)
         return self
 
     @atomic
@@ -1287,7 +1293,7 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
                 " divide the weights of all batches by the same large number"
             )
         if first:
-            self._settle(choose_online(self, data))
+            self._settle(choose_online(self._search_space(), data))
         if self.kernel_features_ is not None:
             data = data.by_blocks().apply(Mapped(self.kernel_features_))
         state = getattr(self, "_online", None) or OnlineState(
@@ -1676,6 +1682,27 @@ class CapsuleClassifier(TransformerMixin, Saved, ClassifierMixin, BaseEstimator)
             return np.random.default_rng(_drawn_seed(self.random_state))
         return np.random.default_rng(
             0 if same else check_random_state(self.random_state).randint(2**31)
+        )
+
+    def _search_space(self, folds=3, checkpoint=None):
+        "The settings as values; a checkpoint needs random numbers that can be drawn again."
+
+        def generator():
+            seed = 0 if self.random_state is None else self.random_state
+            check_repeatable(checkpoint, seed, "folds and landmarks are")
+            return self._rng()
+
+        return SearchSpace(
+            capsule_dim=self.capsule_dim,
+            architecture=self.architecture,
+            kernel=self._kernel,
+            alpha=self.alpha,
+            sharpness=self.sharpness,
+            fit_intercept=self.fit_intercept,
+            schedule=self._plan,
+            max_iter=self.max_iter,
+            generator=generator,
+            folds=folds,
         )
 
     def _settle(self, choice):

@@ -20,8 +20,8 @@ from sklearn.utils import check_random_state
 from .. import em
 from ..arrays import asarray_like, to_numpy
 from .engine import CapsuleParameters
-from .choosing import capsule_dims_tried, choose
-from .problems import widened
+from .search import capsule_dims_tried
+from .problems import stacked_solvers
 from capslit.capsules.classifier import (
     CapsuleClassifier,
     check_classes,
@@ -70,10 +70,10 @@ def _begin(estimator, examples, rows, y, w):
         held = rows[out]
     seen = np.zeros(len(examples.classes), bool)
     part = examples.select(train, y, w)
-    begun = estimator._settle(choose(estimator, part, held is not None))
-    model, parameters, _ = starting_point(
-        estimator, part, seen, number_of_starts(estimator, seen), begun=begun
-    )
+    # folds of a stack have nothing to choose
+    estimator._settle(estimator._search_space().given(part.origin))
+    starts = number_of_starts(estimator, seen)
+    model, parameters, _ = starting_point(estimator, part, seen, starts)
     return _Fold(estimator, part, train, held, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
@@ -81,36 +81,21 @@ def _stacked(folds):
     "One model for all folds, and its initial parameters."
     models = [fold.model for fold in folds]
     like = folds[0].examples.like
-    ends = np.cumsum([0] + [len(model.solver.rank) for model in models])
-    which = [start + q for model, start in zip(models, ends) for q in _gram_numbers(model)]
-    width = max(model.solver.root.shape[2] for model in models)
-    roots = np.concatenate([widened(to_numpy(model.solver.root), width) for model in models])
-    if like is not None:
-        roots = asarray_like(roots, like)
-    ranks = sum((tuple(model.solver.rank) for model in models), ())
-    solver = replace(models[0].solver, root=roots, which=tuple(which), rank=ranks)
+    n_problems = len(models[0].targets)
+    alphas = [np.broadcast_to(model.alpha, n_problems) for model in models]
+    alpha = np.concatenate(alphas)
+    model = replace(
+        models[0],
+        targets=np.concatenate([model.targets for model in models]),
+        dims=np.concatenate([model.dims for model in models]),
+        solver=stacked_solvers([model.solver for model in models], n_problems, like),
+        # a prior of zero is skipped, an array of zeros is not
+        alpha=alpha if np.any(alpha) else 0.0,
+    )
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
-    targets, dims = (
-        np.concatenate([getattr(model, name) for model in models]) for name in ("targets", "dims")
-    )
-    alpha = np.concatenate([np.broadcast_to(model.alpha, len(model.targets)) for model in models])
-    return (
-        replace(
-            models[0],
-            targets=targets,
-            dims=dims,
-            solver=solver,
-            alpha=alpha if np.any(alpha) else 0.0,
-        ),
-        CapsuleParameters(weights if like is None else asarray_like(weights, like)),
-    )
-
-
-def _gram_numbers(model):
-    "Which Gram matrix each problem of a model uses."
-    if len(model.solver.rank) > 1:
-        return model.solver.which
-    return (0,) * len(model.targets)
+    if like is not None:
+        weights = asarray_like(weights, like)
+    return model, CapsuleParameters(weights)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-007
 def _columns(rows, w, n, problems, dtype):

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..arrays import asarray_like, namespace, to_numpy
-from ..capsules.choosing import sharpness_of
 from capslit.capsules.classifier import (
     PAPER,
     CapsuleClassifier,
@@ -40,7 +39,7 @@ from capslit.capsules.engine import (
 from ..capsules.inference import class_probabilities
 from ..capsules.kernels import worth_compiling
 from ..capsules.problems import class_moments, initial_weights
-from ..capsules.selection import ENOUGH, Choice
+from ..capsules.search import ENOUGH, Choice, sharpness_of
 from ..capsules.settings import Schedule
 from capslit.validation import (
     atomic,
@@ -563,7 +562,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         self.shifts_ = moves
         self.shared_coef_ = _shared_part(self, run, table)
         if learned and held_out is not None and held_out.n_samples >= ENOUGH:
-            self.sharpness_ = sharpness_of(self, held_out)
+            self.sharpness_ = sharpness_of(self._predictor(), held_out)
         return self
 
     @classmethod

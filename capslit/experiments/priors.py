@@ -27,14 +27,14 @@ from capslit.capsules.evidence import (
 )
 from ..capsules.prediction import Predictor
 from ..capsules.problems import capsule_dims, capsule_targets, initial_weights
-from capslit.capsules.selection import (
+from capslit.capsules.search import (
     ENOUGH,
     STEPS,
     Examples,
     centred,
     folds_of,
-    halved,
-    together,
+    predict_held_out,
+    single_precision,
     uncentred,
 )
 from .contest import COLLECTIONS, CONTEST, FOLDS, run_contest
@@ -156,19 +156,19 @@ def _learn_with_sharpness(
     # As many folds as give enough examples to judge by, as in the selection
     judges = min(n_folds, -(-ENOUGH * n_folds // len(y)))
     # In the precision of the selection, which this repeats
-    x = halved(centred(design, X))
+    x = single_precision(centred(X, design.affine))
     weights = np.stack(
         [_learn_under(design, alpha, x[fold != f], y[fold != f], rng) for f in range(judges)]
     )
     examples = Examples(x, y, np.ones(len(y)), np.where(fold < judges, fold, -1))
-    sharpness, _, _ = together(design, examples, weights).judged()
+    sharpness, _, _ = predict_held_out(design, examples, weights).scores()
     weights = _learn_under(
         design,
         alpha,
         X,
         y,
         rng,
-        uncentred(design, weights[0], X),
+        uncentred(weights[0], X, design.affine),
     )
     return Predictor(weights, design.dims, design.pairs, sharpness=sharpness)
 

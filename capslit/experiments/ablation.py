@@ -164,7 +164,7 @@ LEARNERS = dict.fromkeys(NETWORKS, _capsule_network) | {
 }
 
 
-def _made(name: str, side: int, seed: int, n_classes: int = 10) -> tuple:
+def _made(name, side, seed, n_classes=10):
     "One of the `NETWORKS`, new, for images of this side, and its loss, for PyTorch."
     import torch
 

@@ -95,7 +95,7 @@ def _least_calibration_error(
     return float(np.mean([calibration_error(b) for b in bins]))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-013
-def _temper(logs: np.ndarray, temperature: float) -> np.ndarray:
+def _temper(logs, temperature):
     """Log-probabilities (n, m) of probabilities raised to the power 1 / temperature and normalised
     again.
     """
@@ -103,7 +103,7 @@ def _temper(logs: np.ndarray, temperature: float) -> np.ndarray:
     return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
-def _fit_temperature(logs: np.ndarray, y: np.ndarray) -> float:
+def _fit_temperature(logs, y):
     "The temperature, between 1/100 and 100, with the smallest log-loss."
     optimum = minimize_scalar(
         lambda t: log_loss(_temper(logs, np.exp(t)), y),
@@ -125,7 +125,7 @@ def rejection_curve(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
     return np.cumsum(share[np.sort(group)]) / np.arange(1, len(wrong) + 1)
 
 
-def _perfect_rejection(n_wrong: int, n: int) -> float:
+def _perfect_rejection(n_wrong, n):
     "The mean of `rejection_curve` if all that is wrong were rejected first."
     k = np.arange(1, n + 1)
     return float(np.mean(np.maximum(0, k - (n - n_wrong)) / k))

@@ -78,7 +78,7 @@ def _patch_pair(data, n, seed):
     return _patches(grey[: data.n_train], n, seed), _patches(grey[data.n_train :], n, seed + 1)
 
 # %% ../../nbs/experiments/densities.ipynb #densities-photographs-1
-def _load_photographs() -> ImageData:
+def _load_photographs():
     "The photographs of scikit-learn in grey, as halves: the left ones, then the right."
     sample = load_sample_images()
     grey = np.rint(np.mean(sample.images, axis=3)).astype(np.uint8)

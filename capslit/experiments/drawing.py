@@ -6,7 +6,6 @@
 __all__ = ['WEIGHTS', 'N_NEIGHBOURS', 'N_EXAMPLES', 'DRAWING', 'SIZE', 'BOX', 'PEN', 'STROKES', 'pad_data', 'draw_pad']
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-002
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ N_NEIGHBOURS = 30  # training images kept of each class
 N_EXAMPLES = 2  # test images of each class
 
 
-def _pixel_weights(coef: np.ndarray, projection: np.ndarray) -> np.ndarray:
+def _pixel_weights(coef, projection):
     """Weights for pixels from weights for projected images: M_i = W_i Vᵀ.
 
     Parameters
@@ -37,7 +36,7 @@ def _pixel_weights(coef: np.ndarray, projection: np.ndarray) -> np.ndarray:
     return (np.asarray(coef, dtype=float) @ projection.T).astype(np.float32)
 
 
-def _poses_of(weights: np.ndarray, images: np.ndarray) -> np.ndarray:
+def _poses_of(weights, images):
     "The poses (n, m, d) of images (n, …) with grey values from 0 to 1."
     return np.einsum("jdp,np->njd", weights.astype(float), images.reshape(len(images), -1))
 
@@ -47,7 +46,7 @@ def _lengths(poses):
     return (poses**2).sum(axis=2)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-008
-def _spread_by_direction(poses: np.ndarray, count: int) -> np.ndarray:
+def _spread_by_direction(poses, count):
     "Row numbers of `count` of the poses (n, 2), evenly spread in order of their angles."
     order = np.argsort(np.arctan2(poses[:, 1], poses[:, 0]), kind="stable")
     return order[np.linspace(0, len(order) - 1, count).round().astype(int)]
@@ -129,9 +128,7 @@ def _ink(start, end, size=SIZE, radius=PEN):
     return np.clip(radius + 0.5 - distance, 0, 1).reshape(size, size)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-016
-def _render(
-    strokes: Sequence, size: int = SIZE, box: float = BOX, radius: float = PEN
-) -> np.ndarray:
+def _render(strokes, size=SIZE, box=BOX, radius=PEN):
     """A drawing as an image like those of MNIST: scaled into a box, centred by its mass.
 
     Parameters

@@ -10,7 +10,6 @@ __all__ = ['SEARCHES', 'KINDS', 'WAYS', 'FINDERS', 'MEANS', 'MEANS_LEARNERS', 'C
 import itertools
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -44,7 +43,6 @@ from capslit.experiments.quadrants import (
     start_templates,
 )
 from capslit.experiments.records import (
-    Bench,
     Experiment,
     by_learner,
     by_metric,
@@ -63,7 +61,7 @@ from capslit.experiments.scenes import (
 )
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04
-def _products(rho: np.ndarray) -> np.ndarray:
+def _products(rho):
     """Probabilities (n, 2ᴷ) of all sets of independent experts with the probabilities rho (n, K),
     in the order of `all_sets`.
     """
@@ -73,9 +71,7 @@ def _products(rho: np.ndarray) -> np.ndarray:
     return weights
 
 # %% ../../nbs/experiments/inference.ipynb #inference-04-a
-def _mean_field(
-    values: np.ndarray, start: float = 0.5, sweeps: int = 100
-) -> tuple[np.ndarray, list]:
+def _mean_field(values, start=0.5, sweeps=100):
     """Mean-field probabilities (n, K) of active experts, from what all their sets are worth.
 
     Parameters
@@ -108,7 +104,7 @@ def _mean_field(
             rho[:, k] = expit(means[1] - means[0])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-06
-def _set_values(templates: np.ndarray, X: np.ndarray, cost: float = 0.0) -> np.ndarray:
+def _set_values(templates, X, cost=0.0):
     "The aim f (n, 2ᴷ) of all sets of experts, templates (K, D), for images X (n, D)."
     sets = all_sets(len(templates))
     mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-12, 1 - 1e-12)
@@ -132,13 +128,13 @@ def _relaxed_value(X, templates, a, cost, q):
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09-a
 def _projected_gradient(
-    X: np.ndarray,
-    templates: np.ndarray,
-    cost: float = 0.0,
-    q: float = 0.5,
-    start: float = 0.5,
-    steps: int = 200,
-) -> tuple[np.ndarray, np.ndarray]:
+    X,
+    templates,
+    cost=0.0,
+    q=0.5,
+    start=0.5,
+    steps=200,
+):
     """Activations (n, K) in [0, 1] by gradient ascent from `start`, and the aim f (n, steps + 1) on
     the way.
     """
@@ -237,7 +233,7 @@ def _compare_searches(settings, bench, data):
     return metrics | {name: float(value) for name, value in relaxed.items()}, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-18
-def _covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarray, np.ndarray]:
+def _covering_candidates(templates, shape):
     """Which pixels (C, D) the ink of each template (K, h, w) covers at each place of scenes of this
     shape; class, row and column (C, 3).
     """
@@ -249,7 +245,7 @@ def _covering_candidates(templates: np.ndarray, shape: tuple) -> tuple[np.ndarra
     return masks.reshape(len(places), -1), np.array(places)
 
 
-def _coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float) -> np.ndarray:
+def _coverage(masks, g, active, cost):
     """f (n,), less that of no expert, of activations (n, C) of candidates `masks` in scenes with
     the gains g (n, D).
     """
@@ -257,7 +253,7 @@ def _coverage(masks: np.ndarray, g: np.ndarray, active: np.ndarray, cost: float)
     return np.sum(g * covered, axis=1) - cost * np.sum(active, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-19
-def _greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
+def _greedy_cover(masks, g, cost):
     """Matching pursuit: the candidate that gains most, one after the other, while it gains more
     than its cost. (n, C).
     """
@@ -275,7 +271,7 @@ def _greedy_cover(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
         free &= ~(masks[best] & grows[:, None])
 
 
-def _best_pair(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
+def _best_pair(masks, g, cost):
     "The best set of at most two candidates (n, C)."
     active = np.zeros((len(g), len(masks)), bool)
     ink = masks.astype(np.float64)
@@ -288,9 +284,7 @@ def _best_pair(masks: np.ndarray, g: np.ndarray, cost: float) -> np.ndarray:
     return active
 
 # %% ../../nbs/experiments/inference.ipynb #inference-20
-def _preselected(
-    masks: np.ndarray, g: np.ndarray, cost: float, count: int = 12, most: int = 4
-) -> np.ndarray:
+def _preselected(masks, g, cost, count=12, most=4):
     "The best set of at most `most` of the `count` candidates that are best alone (n, C)."
     sizes = range(most + 1)
     chosen = [s for j in sizes for s in itertools.combinations(range(count), j)]
@@ -304,9 +298,7 @@ def _preselected(
     return active
 
 
-def _mean_field_cover(
-    masks: np.ndarray, g: np.ndarray, cost: float, start: float, sweeps: int = 30
-) -> np.ndarray:
+def _mean_field_cover(masks, g, cost, start, sweeps=30):
     "Mean-field probabilities (n, C) of active candidates, one after the other."
     rho = np.full((len(g), len(masks)), float(start))
     uncovered = np.log1p(-rho) @ masks  # log-probabilities of pixels
@@ -322,9 +314,7 @@ def _mean_field_cover(
     return rho
 
 # %% ../../nbs/experiments/inference.ipynb #inference-21
-def _gradient_cover(
-    masks: np.ndarray, x: np.ndarray, p: float, b: float, cost: float, steps: int = 150
-) -> np.ndarray:
+def _gradient_cover(masks, x, p, b, cost, steps=150):
     "Activations (n, C) in [0, 1] of candidates in scenes x (n, D), by projected gradient ascent."
     templates = np.where(masks, p, b)
     ascents = [_projected_gradient(row[None], templates, cost, b, steps=steps) for row in x]
@@ -349,7 +339,7 @@ def _cover_searches(p, b, cost):
     }
 
 
-def _as_found(active: np.ndarray, places: np.ndarray) -> Found:
+def _as_found(active, places):
     "Activations (n, C) of candidates at known `places` (C, 3), for `judge`."
     J = max(1, int(active.sum(axis=1).max()))
     found = np.full((3, len(active), J), -1)
@@ -359,7 +349,7 @@ def _as_found(active: np.ndarray, places: np.ndarray) -> Found:
     return Found(*found, np.zeros((len(active), J)))
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22-a
-def _as_activations(found: Found, places: np.ndarray) -> np.ndarray:
+def _as_activations(found, places):
     "The way back: activations (n, C)."
     experts = np.stack(found[:3], axis=2)
     return np.any(np.all(experts[:, :, None] == places, axis=3), axis=1)
@@ -404,7 +394,7 @@ def _compare_in_scenes(settings, bench, data):
     return metrics, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-27
-def _strangers(rng: np.random.RandomState, count: int = 8) -> np.ndarray:
+def _strangers(rng, count=8):
     """Templates (count, 36) with random votes on a quarter of the pixels, which none of the images
     was made of.
     """
@@ -412,7 +402,7 @@ def _strangers(rng: np.random.RandomState, count: int = 8) -> np.ndarray:
     return np.where(on, rng.choice([0.1, 0.9], on.shape), 0.5)
 
 
-def _told(log_likelihood: np.ndarray, active: np.ndarray, K: int) -> float:
+def _told(log_likelihood, active, K):
     "Mean nats of images with the names of their active experts (n,) among K."
     return float(np.mean(active * math.log(K) - log_likelihood) + math.log(K + 1))
 
@@ -462,9 +452,7 @@ def _learn_with_costs(settings, bench, data):
     return {name: by_metric(runs) for name, runs in rows.items()}, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-30
-def _l1_templates(
-    ink: np.ndarray, counts: np.ndarray, penalty: float, pseudocount: float = 1.0
-) -> np.ndarray:
+def _l1_templates(ink, counts, penalty, pseudocount=1.0):
     "Equation 1 with `penalty` nats for each unit of log-odds (capslit:l1-votes)."
     margin = ink - counts / 2
     kept = np.sign(margin) * np.maximum(np.abs(margin) - penalty, 0)
@@ -519,13 +507,13 @@ def _grey_values(templates, X, kind, variance, cost, seen=1.0):
 
 
 def _grey_estimate(
-    templates: np.ndarray,
-    X: np.ndarray,
-    kind: str,
-    variance: float,
-    cost: float,
-    foretell: bool = False,
-) -> np.ndarray:
+    templates,
+    X,
+    kind,
+    variance,
+    cost,
+    foretell=False,
+):
     """Composed templates (n, D) of the best sets; with `foretell` each pixel by the set that is
     best for the others.
     """
@@ -537,9 +525,7 @@ def _grey_estimate(
     return np.stack([mu[np.argmax(aim(D != d), axis=1), d] for d in D], axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-36
-def _learn_grey(
-    X: np.ndarray, kind: str, K: int, n_steps: int, rng: np.random.RandomState
-) -> tuple[np.ndarray, float]:
+def _learn_grey(X, kind, K, n_steps, rng):
     """Templates (K, D) of images in [0, 1] by the best sets and equation 1, from images mixed with
     ½, and the variance about them.
     """
@@ -665,12 +651,12 @@ def _find_bars(settings, bench, data):
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37f
 def _rebuild_means(
-    model: GaussianCompositions,
-    templates: np.ndarray,
-    variance: float,
-    X: np.ndarray,
-    foretell: bool = False,
-) -> np.ndarray:
+    model,
+    templates,
+    variance,
+    X,
+    foretell=False,
+):
     """Composed means (n, D) of the best sets; with `foretell` each number by the set that is best
     for the others.
     """
@@ -685,9 +671,7 @@ def _rebuild_means(
     return pixel_by_pixel(predict, X.shape[1])(X)
 
 
-def _rebuild_sums(
-    atoms: np.ndarray, penalty: float, positive: bool, X: np.ndarray, foretell: bool = False
-) -> np.ndarray:
+def _rebuild_sums(atoms, penalty, positive, X, foretell=False):
     "The same for sums of factors or atoms (K, D) with sparse real codes."
     if not foretell:
         return sparse_codes(X, atoms, penalty, positive) @ atoms
@@ -873,7 +857,7 @@ def _pixels(bench):
 _run = by_learner(LEARNERS, prepare=_pixels)
 
 
-def _run_inference(part: Any, bench: Bench) -> tuple:
+def _run_inference(part, bench):
     "Run one part of the experiment, on one thread."
     with fixed_iterations(), threadpool_limits(1):
         return _run(part, bench)

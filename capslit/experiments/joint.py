@@ -114,7 +114,7 @@ class _Start(NamedTuple):
     parameters: Any
 
 
-def _start_of(given: dict, bench: Any) -> _Start:
+def _start_of(given, bench):
     "One layer after the other."
     sets = image_sets(bench.protocol, given["n_train"])
     layer = PatchFeatures(**given["features"], random_state=bench.seed, n_jobs=1)
@@ -134,7 +134,7 @@ def _start_of(given: dict, bench: Any) -> _Start:
     return _Start(layer, pooling, data, model, parameters)
 
 
-def _go_on(model: Any, parameters: Any, data: dict, n_iter: int) -> Any:
+def _go_on(model, parameters, data, n_iter):
     "EM of both layers together."
     options = {"max_iter": n_iter, "n_threads": 1, "acceleration": SafeMomentum(0.9)}
     return em.fit(model, parameters, data["training"], **options)

@@ -7,8 +7,6 @@ __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'LARGE', 'SMA
            'PLAIN', 'ONE', 'FEW', 'DEFORMED', 'LARGE_DEFORMED', 'MULTICLASS_ALONE', 'NETWORK', 'LAYERS', 'image_sets']
 
 # %% ../../nbs/experiments/layers.ipynb #cell-002
-from typing import Any
-
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
@@ -44,9 +42,7 @@ def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
     }
 
 # %% ../../nbs/experiments/layers.ipynb #cell-007
-def _deformed_features(
-    layer: PatchFeatures, X: np.ndarray, y: np.ndarray, out: np.ndarray, deformations: Any
-) -> np.ndarray:
+def _deformed_features(layer, X, y, out, deformations):
     """Fill `out` (n, q) with features of deformed images, made of X (…, height · width); their
     labels.
     """
@@ -80,7 +76,7 @@ def _enlarged(layer, own, X, n_extra, deformations):
     return features, np.concatenate([y, more])
 
 # %% ../../nbs/experiments/layers.ipynb #layers-moves-3
-def _deformations_of(given: dict, seed: int) -> Any:
+def _deformations_of(given, seed):
     "The deformations that a part asks for."
     kind = given.get("moves", "all")
     strength = given["strength"]

@@ -7,7 +7,6 @@ __all__ = ['NATIVE', 'MARGIN', 'ANGLES', 'GRIDS', 'SETTINGS', 'MOTIONS', 'CODES'
            'ACROSS', 'LEARNERS', 'LETTERS', 'learned']
 
 # %% ../../nbs/experiments/letters.ipynb #cell-002
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,16 +20,13 @@ from ..composition.estimator import CompositionalModel, pose_moments
 from ..composition.model import ExpertStatistics
 from ..composition.pursuit import Transforms, warp
 from ..composition.rules import bernoulli_log_likelihood
-from ..data.datasets import ImageData
 from .records import Experiment, by_learner, fixed_iterations, variants
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004
 NATIVE = 3.0  # width of Omniglot's pen, in its pixels
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004-1
-def _normalise(
-    image: np.ndarray, side: int = 56, extent: float = 40.0, stroke: float = 4.0
-) -> np.ndarray:
+def _normalise(image, side=56, extent=40.0, stroke=4.0):
     """A drawing of one pen, brought to one size and one width of stroke.
 
     The ink's box is moved to the middle and scaled until its longer side measures `extent` pixels.
@@ -81,7 +77,7 @@ class _Letters(NamedTuple):
 MARGIN = {"alphadigits": 4, "digits": 2}
 
 
-def _letters_of(data: ImageData) -> _Letters:
+def _letters_of(data):
     """The _Letters of a data set: Omniglot's brought to one size, the others with a margin.
 
     The embedded digits are ink from half of their grey on.
@@ -99,7 +95,7 @@ def _letters_of(data: ImageData) -> _Letters:
     return _Letters(images[rows].astype(np.uint8), names, images.shape[1:])
 
 # %% ../../nbs/experiments/letters.ipynb #cell-010
-def _made_letters(n: int = 16, seed: int = 1) -> tuple:
+def _made_letters(n=16, seed=1):
     """Images (n, 576) of T's, 24 × 24; their two parts (2, 576); and the Transforms by which these
     were moved.
     """
@@ -132,9 +128,7 @@ SETTINGS = {  # of CompositionalModel
 MOTIONS = ("none", "shifts", "shifts and rotations")
 
 
-def _transforms_of(
-    data: str, shape: tuple, motion: str = "shifts and rotations"
-) -> Transforms | None:
+def _transforms_of(data, shape, motion="shifts and rotations"):
     "The Transforms of a data set; None without motions."
     shifts, rotations = GRIDS[data]
     if motion == "none":
@@ -165,7 +159,7 @@ def learned(
         return model.fit(X)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014
-def _split(codes: np.ndarray, n_experts: int) -> tuple[np.ndarray, np.ndarray]:
+def _split(codes, n_experts):
     "Activity (n, K) and poses (n, K, 3) of rows as `CompositionalModel.transform` returns them."
     codes = np.asarray(codes, np.float64)
     poses = np.zeros((len(codes), n_experts, 3))
@@ -183,7 +177,7 @@ class _Geometry(NamedTuple):
     covariance: np.ndarray  # (3K, 3K)
 
 
-def _geometry_of(codes: np.ndarray, n_experts: int) -> _Geometry:
+def _geometry_of(codes, n_experts):
     "The Geometry of rows as `CompositionalModel.transform` returns them."
     active, poses = _split(codes, n_experts)
     a = active.astype(float)
@@ -194,7 +188,7 @@ def _geometry_of(codes: np.ndarray, n_experts: int) -> _Geometry:
     return _Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014-1
-def _cautious(geometry: _Geometry, transforms: Transforms) -> np.ndarray:
+def _cautious(geometry, transforms):
     """Regularised covariance (3K, 3K) of the poses, for images not seen in learning.
 
     To the images, one is added whose poses are spread over the whole grid, as the pseudocount is
@@ -219,7 +213,7 @@ def _steps(transforms):
 CODES = ("uniform", "separate", "joint")
 
 # %% ../../nbs/experiments/letters.ipynb #cell-015-1
-def _code_lengths(codes: np.ndarray, geometry: _Geometry, transforms: Transforms | None) -> dict:
+def _code_lengths(codes, geometry, transforms):
     """Code length (n,), in nats, of the active experts and their poses, for each distribution of
     poses.
 
@@ -249,7 +243,7 @@ def _code_lengths(codes: np.ndarray, geometry: _Geometry, transforms: Transforms
     return lengths
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016
-def _mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
+def _mean_template(X, pseudocount=1.0):
     """One template (D,) for all images: the posterior mean of the probability of ink, with the
     prior Beta(ε, ε).
     """
@@ -257,13 +251,13 @@ def _mean_template(X: np.ndarray, pseudocount: float = 1.0) -> np.ndarray:
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-2
 def _bernoulli_mixture(
-    X: np.ndarray,
-    n_components: int,
-    seed: int = 0,
-    pseudocount: float = 1.0,
-    n_starts: int = 5,
-    n_iter: int = 30,
-) -> tuple[np.ndarray, np.ndarray]:
+    X,
+    n_components,
+    seed=0,
+    pseudocount=1.0,
+    n_starts=5,
+    n_iter=30,
+):
     """Weights (m,) and templates (m, D) of a mixture of templates, by EM; the best of some starts
     from images.
     """
@@ -290,19 +284,17 @@ def _joint(X, weights, templates):
     return np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-1
-def _mixture_log_likelihood(
-    X: np.ndarray, weights: np.ndarray, templates: np.ndarray
-) -> np.ndarray:
+def _mixture_log_likelihood(X, weights, templates):
     "ln P(x) (n,) under a mixture of templates."
     return logsumexp(_joint(X, weights, templates), axis=1)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018
-def _at_home(templates: np.ndarray, geometry: _Geometry, shape: tuple) -> np.ndarray:
+def _at_home(templates, geometry, shape):
     "Templates (K, D), each in its mean pose."
     return warp(templates, geometry.mean, shape)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018-2
-def _stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
+def _stroke_shape(template, shape):
     """Elongation and direction of the ink of which a template is surer than 1/2.
 
     Returns
@@ -324,7 +316,7 @@ def _stroke_shape(template: np.ndarray, shape: tuple) -> tuple[float, float]:
     return float(np.sqrt(values[1] / values[0])), float(90 - (90 - angle) % 180)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018-1
-def _likeness(first: np.ndarray, second: np.ndarray) -> float:
+def _likeness(first, second):
     "Mean correlation over pixels of the templates (K, D) of two models, matched one to one."
     rows = [np.asarray(a, np.float64) for a in (first, second)]
     rows = [a - a.mean(axis=1, keepdims=True) for a in rows]
@@ -358,7 +350,7 @@ CHOICES = (
 ALTERNATIVES = ("paper", "searched", "white and black")  # two experts, with all motions
 
 # %% ../../nbs/experiments/letters.ipynb #cell-020-1
-def _letters_parts(data: str, profile: str) -> tuple:
+def _letters_parts(data, profile):
     """The letter T online, the alphabet, held-out writers for each choice, baselines, and the order
     of writers.
     """
@@ -474,7 +466,7 @@ def _run_online(settings, bench, letters):
     return metrics, arrays
 
 # %% ../../nbs/experiments/letters.ipynb #cell-023-1
-def _draw_poses(geometry: _Geometry, n: int, seed: int = 0) -> np.ndarray:
+def _draw_poses(geometry, n, seed=0):
     "Poses (n, K, 3) of all experts, drawn from their joint Gaussian."
     values, axes = np.linalg.eigh(geometry.covariance)
     root = (axes * np.sqrt(np.maximum(values, 0))).T
@@ -574,7 +566,7 @@ STRAIGHT = 3.0  # elongation of a straight stroke
 ACROSS = 45.0  # degrees between a bar and a stem
 
 
-def _bar_and_stem(shapes: Sequence) -> bool:
+def _bar_and_stem(shapes):
     """Whether two templates are straight strokes in directions far apart, from `stroke_shape` of
     each.
     """

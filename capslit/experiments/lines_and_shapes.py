@@ -10,7 +10,6 @@ __all__ = ['SIZES', 'UNITS', 'PARTS', 'FOUND', 'MOSTLY', 'COURSES', 'TRUTH', 'CO
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-002
 import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +23,6 @@ from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated
 from ..factorial.model import FactorialVectorModel
 from capslit.data.datasets import (
     GREY,
-    ImageData,
     compose,
     draw_lines,
     line_templates,
@@ -45,18 +43,18 @@ UNITS = {"lines": 16.0, "shapes": 0.5}  # grey values that are one σ of the mod
 PARTS = {"lines": line_templates, "shapes": shape_templates}
 
 
-def _measured(images: np.ndarray, unit: float) -> np.ndarray:
+def _measured(images, unit):
     "Images as rows of float64, in units of the model's noise."
     return np.asarray(images, np.float64).reshape(len(images), -1) / unit
 
 
-def _true_templates(name: str) -> np.ndarray:
+def _true_templates(name):
     "The true causes (d, k, p) of a data set, 0 or 1."
     templates = PARTS[name]()
     return templates.reshape(*templates.shape[:2], -1).astype(np.float64)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-004-1
-def _unseen(name: str, data: ImageData) -> np.ndarray:
+def _unseen(name, data):
     """Images that are not among the data: 1,600 more of the lines, with new noise, or the 3,796
     other shapes.
     """
@@ -75,7 +73,7 @@ def _directions(rows, axis):
     return centred / np.maximum(np.linalg.norm(centred, axis=-1, keepdims=True), 1e-12)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006-1
-def _resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
+def _resemblance(weights, templates):
     """Correlations (d, k) of each true template (d, k, p) with the learned weights (d, k, p) that
     are matched to it.
 
@@ -93,7 +91,7 @@ def _resemblance(weights: np.ndarray, templates: np.ndarray) -> np.ndarray:
     return matched[vectors[np.argsort(causes)], np.arange(d)]
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007
-def _judged(correlations: np.ndarray | Sequence) -> dict:
+def _judged(correlations):
     """Metrics of correlations (n_starts, d, k): templates found by each start, and how many of the
     causes mostly and wholly.
     """
@@ -106,7 +104,7 @@ def _judged(correlations: np.ndarray | Sequence) -> dict:
     }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-007-1
-def _resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
+def _resembling(components, templates):
     """Correlations (d, k) over pixels, up to sign, of templates (d, k, p) with components (m, p)
     matched to them.
     """
@@ -118,7 +116,7 @@ def _resembling(components: np.ndarray, templates: np.ndarray) -> np.ndarray:
     return correlations.reshape(d, k)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011
-def _inference_of(e_step: str, seed: int = 0) -> Exact | Gibbs | MeanField | Truncated:
+def _inference_of(e_step, seed=0):
     """The E-step of a name such as 'gibbs 3' (three samples), 'mean field 1' (one sweep), 'mean
     field', 'truncated 8' or 'exact'.
     """
@@ -146,15 +144,15 @@ def _whole(y):
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-011-1
 def _follow(
-    y: np.ndarray,
-    shape: tuple,
-    e_step: str,
-    n_starts: int,
-    n_steps: int,
-    seed: int,
-    spread: float = 1.0,
-    weights: np.ndarray | None = None,
-) -> tuple:
+    y,
+    shape,
+    e_step,
+    n_starts,
+    n_steps,
+    seed,
+    spread=1.0,
+    weights=None,
+):
     """EM from random starts, or from one start at `weights` (d, k, p), step by step, with σ² = 1.
 
     Returns
@@ -335,7 +333,7 @@ def _learn_variant(settings, X, shape, seed):
     return model.components_, model.lower_bound_
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-2
-def _anneal(settings: dict, X: np.ndarray, shape: tuple, seed: int) -> tuple[np.ndarray, float]:
+def _anneal(settings, X, shape, seed):
     """Weights (d, k, p) after EM whose σ² falls from `annealed` to 1 by the same factor in each of
     the first four fifths of the steps, and the last bound per image.
     """
@@ -454,9 +452,7 @@ METHODS = {
 }
 
 
-def _fit_peer(
-    method: str, X: np.ndarray, shape: tuple, seed: int, options: dict
-) -> tuple[np.ndarray, Callable]:
+def _fit_peer(method, X, shape, seed, options):
     """What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a
     function that reconstructs rows.
     """
@@ -561,7 +557,7 @@ def _fit_principal(X, shape, seed):
     return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-023
-def _operations(e_step: str, d: int, k: int) -> int:
+def _operations(e_step, d, k):
     """Multiplications and additions that one E-step takes for one image, the leading terms; see the
     text.
     """

@@ -31,15 +31,15 @@ from ..capsules.problems import capsule_targets
 from ..data.datasets import project, svd_projection
 from ..data.deformations import DeformedImages, Deformations, TangentDeformations
 from .figure5 import Committee, WithModel
-from .records import PAPER, Experiment, Part, Protocol, learn, measure
+from .records import PAPER, Experiment, Part, learn, measure
 
 # %% ../../nbs/experiments/million.ipynb #cell-004-1
 def _enlarge(
-    protocol: Protocol,
-    deformations: Deformations | TangentDeformations,
-    n_extra: int,
-    n_ancestors: int | None = None,
-) -> Protocol:
+    protocol,
+    deformations,
+    n_extra,
+    n_ancestors=None,
+):
     """A protocol whose training images are followed by `n_extra` deformations; at strength zero
     none is added.
 

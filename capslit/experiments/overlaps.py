@@ -8,14 +8,13 @@ __all__ = ['SIZES', 'CODES', 'MANIFOLDS', 'FINE_MANIFOLDS', 'STEPS', 'READ', 'CO
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-02
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.settings import Schedule
-from ..data.datasets import ImageData
 from capslit.deeper.pairs import (
     CapsulePairClassifier,
     Overlaid,
@@ -25,7 +24,6 @@ from capslit.deeper.pairs import (
 )
 from ..deeper.patches import PatchFeatures
 from capslit.experiments.records import (
-    Bench,
     Experiment,
     by_learner,
     fixed_iterations,
@@ -41,7 +39,7 @@ SIZES = {
 }
 
 
-def _image_sets(data: ImageData) -> dict:
+def _image_sets(data):
     "Images with grey values from 0 to 1, and labels, for training, validation and testing."
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
     edges = (0, round(data.n_train * 5 / 6), data.n_train, len(images))
@@ -58,7 +56,7 @@ def _largest_shift(data):
     return 1
 
 
-def _scene_sets(bench: Bench) -> dict:
+def _scene_sets(bench):
     "`Overlaid` scenes for training, validation and testing, each of images of its own."
     images = _image_sets(bench.data)
     shift = _largest_shift(bench.data)
@@ -92,7 +90,7 @@ class _Named(NamedTuple):
     about: dict = {}  # further metrics
 
 
-def _patch_layer(bench, **options: int):
+def _patch_layer(bench, **options):
     "A first layer that is yet to learn; `options` differ from `CODES`."
     return PatchFeatures(**CODES[bench.profile] | options, n_jobs=1, random_state=bench.seed)
 
@@ -132,15 +130,13 @@ def _learn_regions(settings, bench, sets):
     return _Named(pairs, curves, model.coef_.size + model.intercept_.size, about)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
-def _window_grid(bench: Bench, step: int) -> np.ndarray:
+def _window_grid(bench, step):
     "Where windows begin (q, 2)."
     places = np.arange(0, 2 * _largest_shift(bench.data) + 1, step)
     return np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def _window_examples(
-    scenes: Overlaid, grid: np.ndarray, n_classes: int, rng: np.random.Generator
-) -> tuple:
+def _window_examples(scenes, grid, n_classes, rng):
     """Windows to learn from: their scenes (N,), where they begin (N, 2), and their classes
     (N,).
 
@@ -161,9 +157,7 @@ def _window_examples(
     return which, grid[chosen[which, side]], classes[which, side]
 
 
-def _cut_windows(
-    scenes: np.ndarray, rows: np.ndarray, begin: np.ndarray, shape: tuple
-) -> np.ndarray:
+def _cut_windows(scenes, rows, begin, shape):
     """Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from
     `begin` (N, 2).
     """
@@ -171,7 +165,7 @@ def _cut_windows(
     return views[rows, *begin.T].reshape(len(rows), -1)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
-def _somewhere(P: np.ndarray, sharpness: float) -> np.ndarray:
+def _somewhere(P, sharpness):
     """−log P(j nowhere) (n, m) from the probabilities P (n, q, m + 1) of windows, the last class
     being none; probabilities are raised to `sharpness`.
     """
@@ -259,7 +253,7 @@ def _learn_votes(settings, bench, scenes):
     return votes
 
 
-def _history(model: CapsuleClassifier, prefix: str = "") -> dict:
+def _history(model, prefix=""):
     "Objectives and accepted steps of each problem."
     return {prefix + name: model.history_[name] for name in ("objective", "accepted")}
 
@@ -301,9 +295,7 @@ class _Manifolds(NamedTuple):
     shape: tuple  # (height, width) of an image
 
 
-def _learn_manifolds(
-    images: np.ndarray, labels: np.ndarray, sizes: dict, seed: int, noise: float = 0.04
-) -> _Manifolds:
+def _learn_manifolds(images, labels, sizes, seed, noise=0.04):
     "`_Manifolds` of up to 6,000 images (N, height, width) a class."
     mixtures = [
         MixtureOfFactorAnalyzers(
@@ -331,7 +323,7 @@ def _learn_manifolds(
     return _Manifolds(means, axes.astype(np.float32), constants, noise, images.shape[1:])
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-3
-def _most_probable(manifolds: _Manifolds, label: int, windows: np.ndarray) -> tuple:
+def _most_probable(manifolds, label, windows):
     """Of each example's windows (n, t, p) the one that holds an image of the class most
     probably, with nothing outside, and the posterior mean (n, p) of that image.
     """
@@ -375,7 +367,7 @@ def _explain_one(manifolds, left, labels, places):
     return alone, new_places
 
 
-def _what_is_left(scenes: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _what_is_left(scenes, own, other):
     """What is left of scenes (n, height, width) for images that were `own`, with the
     `other` ones held: no less than 0, and at least `own` where a scene is white.
     """
@@ -392,13 +384,13 @@ class _Explained(NamedTuple):
 
 
 def _explain_two(
-    manifolds: _Manifolds,
-    scenes: np.ndarray,
-    labels: np.ndarray,
-    begin: tuple,
-    order: tuple = (0, 1),
-    sweeps: int = 4,
-) -> _Explained:
+    manifolds,
+    scenes,
+    labels,
+    begin,
+    order=(0, 1),
+    sweeps=4,
+):
     """Two images of the classes `labels` (n, 2) that explain scenes together, by turns in
     this `order`; they begin at images (2, n, height, width) and places (n, 2, 2).
     """
@@ -413,16 +405,14 @@ def _explain_two(
     return _Explained(images, remains, places)
 
 
-def _each_alone(
-    manifolds: _Manifolds, scenes: np.ndarray, labels: np.ndarray, places: np.ndarray
-) -> tuple:
+def _each_alone(manifolds, scenes, labels, places):
     "Images and places from which `explain_two` can begin: each image explains the whole scene."
     sides = [_explain_one(manifolds, scenes, labels[:, k], places[:, k]) for k in (0, 1)]
     images, places = zip(*sides)
     return np.stack(images), np.stack(places, axis=1)
 
 
-def _drawn_alone(images: np.ndarray, scenes: Overlaid, side: int) -> np.ndarray:
+def _drawn_alone(images, scenes, side):
     """Of each scene the image on `side`, 0 or 1, of images (N, height, width), alone at its
     place.
     """
@@ -446,12 +436,12 @@ class _Candidates(NamedTuple):
     left: np.ndarray  # (n, h, 2, p) in the window of each image, from 0 to 255
 
 
-def _log_odds(P: np.ndarray, sharpness: float) -> np.ndarray:
+def _log_odds(P, sharpness):
     "Log-odds (n, m) that labels are somewhere, from the probabilities of windows."
     return np.log(np.expm1(np.minimum(_somewhere(P, sharpness), 30)) + 1e-9)
 
 
-def _pair_odds(odds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def _pair_odds(odds, pairs):
     "Sums (n, h) of the log-odds (n, m) of both labels of pairs (n, h, 2)."
     return odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
 
@@ -496,9 +486,7 @@ def _explain_block(
     return _with_what_they_leave(flat.reshape(n, -1, 2), odds, scenes, last, fine.shape)
 
 
-def _with_what_they_leave(
-    pairs: np.ndarray, odds: np.ndarray, scenes: np.ndarray, explained: _Explained, shape: tuple
-) -> _Candidates:
+def _with_what_they_leave(pairs, odds, scenes, explained, shape):
     "`Candidates` of explained scenes, one of `scenes` (n h, height, width) for each pair."
     rows = np.arange(len(scenes))
     images = explained.images
@@ -531,9 +519,7 @@ def _begun_from_truth(fine, scenes, images, odds):
     return _with_what_they_leave(pairs, odds, scenes.scenes, explained, fine.shape)
 
 
-def _candidates(
-    manifolds: tuple, scenes: np.ndarray, odds: np.ndarray, start: np.ndarray, n_labels: int = 6
-) -> _Candidates:
+def _candidates(manifolds, scenes, odds, start, n_labels=6):
     """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
     fitted from places (n, m, 2) of labels, on two threads.
     """
@@ -573,7 +559,7 @@ class _Reader(NamedTuple):
         return logs[:, : self.n_labels].reshape(*found.pairs.shape, -1)  # but for none
 
 
-def _left_classes(found: _Candidates, scenes: Overlaid, none: int) -> np.ndarray:
+def _left_classes(found, scenes, none):
     """Classes (n, h, 2) of what is left: the label of the window, if the scene holds it;
     else that of the image within two pixels; else `none`.
     """
@@ -597,7 +583,7 @@ def _learn_reader(settings, bench, found, scenes):
     return reader
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3
-def _of_own_labels(found: _Candidates, logs: np.ndarray) -> np.ndarray:
+def _of_own_labels(found, logs):
     "Sums (n, h) of the log-probabilities (n, h, 2, m) of both labels of candidates."
     return np.take_along_axis(logs, found.pairs[..., None], axis=3)[..., 0].sum(axis=2)
 
@@ -626,9 +612,7 @@ def _tried_weights(found, read, truth):
     }
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3a
-def _left_odds(
-    found: _Candidates, logs: np.ndarray, scores: np.ndarray, temperature: float = 16.0
-) -> np.ndarray:
+def _left_odds(found, logs, scores, temperature=16.0):
     """Log-odds (n, m) that labels are somewhere, from the log-probabilities (n, h, 2, m) of what
     candidates leave; each has a share in it by its score (n, h).
     """
@@ -639,7 +623,7 @@ def _left_odds(
     return np.log(np.expm1(np.minimum(nowhere, 30)) + 1e-6)
 
 
-def _in_the_mean(found: _Candidates, read: np.ndarray, sums: np.ndarray) -> tuple:
+def _in_the_mean(found, read, sums):
     """Candidates with what remains, and what is read of them (n, h), in the mean over the
     rounds that had them; `sums` (3, n, m, m) of numbers of rounds and of both grow.
     """
@@ -667,12 +651,12 @@ class _Memory:
         return np.mean(self.votes, axis=0)
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3b
-def _halves(n: int) -> tuple:
+def _halves(n):
     "The first and the second half of n rows."
     return slice(n // 2), slice(n // 2, None)
 
 
-def _scenes_to_read(settings: dict, bench: Bench, sets: dict) -> tuple:
+def _scenes_to_read(settings, bench, sets):
     """Scenes to learn votes from, and for reading those for validation, for testing and, by
     the number of the round, for training, of the half that its manifolds do not know.
     """
@@ -778,7 +762,7 @@ def _learn_read(settings, bench, sets):
     return _Named(pairs, curves, size, about)
 
 
-def _named_read(found: dict, read: dict, truth: np.ndarray) -> tuple:
+def _named_read(found, read, truth):
     "Named pairs, with the weights λ and κ that name most validation scenes, and metrics."
     tried = _tried_weights(found["validation"], read["validation"], truth)
     best = max(tried, key=tried.get)
@@ -804,7 +788,7 @@ CAPSULES = {
 }
 
 
-def _pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
+def _pair_spread_loss(activations, pairs, progress):
     """Spread loss of activations (n, m) for two labels each (n, 2), its margin growing from
     0.2 to 0.9 while `progress` goes from 0 to 0.7.
     """
@@ -817,7 +801,7 @@ def _pair_spread_loss(activations: Any, pairs: Any, progress: float) -> Any:
     return (short * is_other[:, None, :]).sum(dim=(1, 2)).mean()
 
 
-def _pair_cross_entropy(scores: Any, pairs: Any, progress: float) -> Any:
+def _pair_cross_entropy(scores, pairs, progress):
     """Mean binary cross-entropy of scores (n, m), one for each label to be there, for two
     labels each (n, 2).
     """
@@ -897,7 +881,7 @@ SCALE = {  # iterations on regions, step of windows, scenes to read, kinds of pa
 }
 
 
-def _overlap_parts(data: str, profile: str) -> tuple:
+def _overlap_parts(data, profile):
     "One part for each learner; of clothes only regions of scenes."
     n_iter, step, n_read, codes = SCALE[profile]
     n = SIZES[profile]["training"]

@@ -24,7 +24,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from ..capsules.classifier import CapsuleClassifier
-from .records import PAPER, Experiment, Part, Protocol, learn
+from .records import PAPER, Experiment, Part, learn
 from ..capsules.prediction import coupled
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
@@ -69,7 +69,7 @@ def build(name: str, seed: int, **settings: Any) -> Any:
     return model
 
 
-def _in_units(settings: dict, X: np.ndarray) -> dict:
+def _in_units(settings, X):
     "Settings in which `gamma`, if it is one of them, is multiplied by 1 / (p · variance of X)."
     if "gamma" not in settings:
         return settings
@@ -233,7 +233,7 @@ def unpack(code: np.ndarray) -> np.ndarray:
 FLOOR = float(np.finfo(np.float32).eps)  # scikit-learn's log_loss cuts off there, too
 
 
-def _judge(model: Any, predicted: np.ndarray, protocol: Protocol) -> tuple:
+def _judge(model, predicted, protocol):
     "Metrics of a fitted classifier, and the arrays from which others can be computed."
     guessed, validation, test = _probabilities(model, protocol)
     right = test[np.arange(len(test)), protocol.y_test]

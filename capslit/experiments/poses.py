@@ -6,11 +6,8 @@
 __all__ = ['STEPS', 'SHORT', 'STRENGTHS', 'LEARNERS', 'POSES', 'AIM', 'PRICE', 'slant_and_ink']
 
 # %% ../../nbs/experiments/poses.ipynb #poses-02
-from collections.abc import Sequence
-
 import numpy as np
 
-from ..capsules.classifier import CapsuleClassifier
 from ..capsules.settings import Reconstruction
 from ..capsules.engine import second_moments
 from ..capsules.reconstruction import decoders
@@ -18,8 +15,6 @@ from ..data.datasets import svd_projection
 from capslit.experiments.records import (
     PAPER,
     Experiment,
-    Protocol,
-    Record,
     by_learner,
     learn,
     measure,
@@ -41,7 +36,7 @@ def slant_and_ink(images: np.ndarray) -> np.ndarray:
     return np.stack([slant, grey.mean(axis=(1, 2))], axis=1)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-08
-def _told(known: tuple, unseen: tuple) -> np.ndarray:
+def _told(known, unseen):
     """R² (classes, q) of a regression for each class, on images that it has not seen.
 
     Each part is a tuple of features (n, k), values (n, q) and labels (n,).
@@ -106,7 +101,7 @@ def _assess_features(features, protocol):
 STEPS = (-2, -1, 0, 1, 2)  # standard deviations
 
 
-def _traverse(decoder: np.ndarray, poses: np.ndarray, count: int = 4) -> np.ndarray:
+def _traverse(decoder, poses, count=4):
     "Inputs (count, steps, p) drawn by a decoder (p, d) along the axes of its drawings."
     drawn = poses @ decoder.T
     values, axes = np.linalg.eigh(np.cov(drawn.T))
@@ -117,7 +112,7 @@ def _traverse(decoder: np.ndarray, poses: np.ndarray, count: int = 4) -> np.ndar
     return drawn.mean(axis=0) + moves.transpose(0, 2, 1)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-15
-def _drawings(model: CapsuleClassifier, protocol: Protocol) -> tuple:
+def _drawings(model, protocol):
     """What is drawn from poses.
 
     Returns the share of the test images' sum of squares, and traversals of each class as
@@ -214,7 +209,7 @@ AIM = 0.85  # R² of the slant
 PRICE = 0.003  # error rate
 
 
-def _chosen_strength(record: Record, d: int, strengths: Sequence | None = None) -> float:
+def _chosen_strength(record, d, strengths=None):
     "The strength that the validation images choose; of too costly ones alone the least."
     if strengths is None:
         strengths = STRENGTHS[d][1:]

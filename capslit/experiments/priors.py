@@ -73,14 +73,14 @@ def _default_pairs(n_classes):
     )
 
 # %% ../../nbs/experiments/priors.ipynb #cell-005-1
-def _mass_of(design: _Pairs, y: np.ndarray) -> np.ndarray:
+def _mass_of(design, y):
     "Number of examples (k, 1, 1) that each problem sees."
     return ((design.targets >= 0) @ np.bincount(y, minlength=design.targets.shape[1]))[
         :, None, None
     ]
 
 
-def _begin(design: _Pairs, X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple:
+def _begin(design, X, y, rng):
     """The model without a prior, initial weights from the subspaces of the classes, and the
     examples as the E-step takes them.
     """

@@ -40,7 +40,7 @@ def as_rows(images: np.ndarray) -> np.ndarray:
     return np.asarray(images, np.float64).reshape(len(images), -1)
 
 
-def _states_of(labels: np.ndarray) -> np.ndarray:
+def _states_of(labels):
     "Configurations (n, 4) of labels."
     return np.stack(np.unravel_index(labels, (3, 3, 3, 3)), axis=-1)
 
@@ -134,7 +134,7 @@ def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.nda
     )
 
 # %% ../../nbs/experiments/quadrants.ipynb #printed-2
-def _explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _explain_as_printed(templates, X):
     """The search as the paper describes it: active experts (n, K), at least one, and the
     log-likelihood (n,) of the template that it carries along.
     """
@@ -163,9 +163,7 @@ def _explain_as_printed(templates: np.ndarray, X: np.ndarray) -> tuple[np.ndarra
 VALUES = np.linspace(0.02, 0.98, 49)  # of a template, for the search below; ½ is one of them
 
 
-def _best_templates(
-    templates: np.ndarray, active: np.ndarray, X: np.ndarray, pseudocount: float = 1.0
-) -> np.ndarray:
+def _best_templates(templates, active, X, pseudocount=1.0):
     """The exact M-step: templates (K, D), one after the other, each pixel at the best of `VALUES`,
     given the active experts.
 
@@ -198,9 +196,7 @@ STARTS = ("uniform", "images", "truth and noise")
 PRINTED = "equation 1, printed search"
 
 
-def _em_step(
-    templates: np.ndarray, X: np.ndarray, learner: str = "equation 1", pseudocount: float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
+def _em_step(templates, X, learner="equation 1", pseudocount=1.0):
     "Templates (K, 36) after one step of EM, and the log-likelihood (n,) of the images before it."
     explain = {
         PRINTED: _explain_as_printed,
@@ -255,7 +251,7 @@ def learn_experts(
     return max(courses, key=lambda course: course[1][-1])
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-037
-def _foretold_by_truth(X: np.ndarray) -> np.ndarray:
+def _foretold_by_truth(X):
     "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
     parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
     others = parts.sum(axis=2, keepdims=True) - parts
@@ -295,9 +291,7 @@ def learned_experts(templates: np.ndarray) -> _Learned:
     return _Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-040
-def _learn_machine(
-    X: np.ndarray, seed: int, learning_rate: float, batch_size: int, epochs: int
-) -> _Learned:
+def _learn_machine(X, seed, learning_rate, batch_size, epochs):
     "A restricted Boltzmann machine with eight hidden units, by persistent contrastive divergence."
     model = BernoulliRBM(
         8,
@@ -434,12 +428,12 @@ def _learn_estimator(X, seed, pseudocount, prune):
     return learned_experts(model.templates_)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-043
-def _cross_entropy(X: np.ndarray, probabilities: np.ndarray) -> float:
+def _cross_entropy(X, probabilities):
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
     return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
 
 
-def _measure(learned: _Learned, X: np.ndarray) -> dict:
+def _measure(learned, X):
     """Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and
     number of experts found.
     """

@@ -228,7 +228,7 @@ def record_path(experiment: str, data: str, profile: str, out: str | PathLike) -
     return Path(out).expanduser() / f"{experiment}-{data}{suffix}.json"
 
 # %% ../../nbs/experiments/records.ipynb #cell-015
-def _save_record(path: str | PathLike, record: Record) -> None:
+def _save_record(path, record):
     """Write a record: the arrays beside `path` as `.npz`, then `path` itself; both whole or not at
     all. StorageError if that fails.
     """
@@ -249,7 +249,7 @@ CHECKOUT = Path(capslit.__file__).parents[1] / "results"
 ADDRESS = "https://raw.githubusercontent.com/capslit/capslit"
 
 
-def _results_folder() -> Path:
+def _results_folder():
     """The folder of the records that the book is drawn from: that of the checkout, else one in the
     user's cache, which is filled as they are asked for.
     """

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -101,7 +101,7 @@ AMOUNTS = {
 }
 
 
-def _amounts(case: Case, cores: int | None = None) -> dict:
+def _amounts(case, cores=None):
     """How often each of `AMOUNTS` is done in one iteration, as a dict.
 
     Of what is shared out, the part of the hand that has most to do; at most `cores` hands work
@@ -139,9 +139,7 @@ def _block_rows(case):
     return model.block_rows(parameters)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-015
-def _write_examples(
-    folder: str | PathLike, n: int, p: int, seed: int = 0, rows: int = 2**16
-) -> None:
+def _write_examples(folder, n, p, seed=0, rows=2**16):
     "Write noisy random features of digits, X.npy (n, p), float32, and y.npy (n,), to `folder`."
     rng = np.random.default_rng(seed)
     images = load_digits()
@@ -161,7 +159,7 @@ def _write_examples(
         os.fsync(file.fileno())
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-018
-def _stepper(case: Case, data: Any) -> Callable:
+def _stepper(case, data):
     "A function that makes one iteration of the engine on `data`."
     gram = np.eye(case.p)[None] * case.n
     model, parameters = case.model(LeastSquares.from_gram(gram))
@@ -177,14 +175,14 @@ def _stepper(case: Case, data: Any) -> Callable:
     return step
 
 
-def _made_up(case: Case, seed: int = 0) -> tuple:
+def _made_up(case, seed=0):
     "Inputs (n, p), normally distributed, float32, and labels (n,), of a case."
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((case.n, case.p), dtype=np.float32)
     return X, rng.integers(0, case.m, case.n)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-019
-def _time_local(cases: list, folder: str | PathLike, rounds: int = 7) -> np.ndarray:
+def _time_local(cases, folder, rounds=7):
     "Seconds of an iteration of each case (k,), in turns; `folder` is for files."
     held = {}
     for case in sorted(cases, key=lambda case: -case.n):  # inputs are shared
@@ -207,7 +205,7 @@ def _filed(X, y, folder):
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020
 @contextmanager
-def _local_cluster(workers: int, processes: bool = True) -> Iterator:
+def _local_cluster(workers, processes=True):
     "A Dask cluster of single-threaded workers on this machine."
     import dask
     from distributed import Client, LocalCluster
@@ -227,7 +225,7 @@ def _local_cluster(workers: int, processes: bool = True) -> Iterator:
         os.environ.update(before)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020-1
-def _made_there(case: Case, seed: int = 0) -> tuple:
+def _made_there(case, seed=0):
     "The same as Dask arrays in partitions, made by the workers and held by them."
     import dask.array as da
 
@@ -237,7 +235,7 @@ def _made_there(case: Case, seed: int = 0) -> tuple:
     return X.persist(), rng.integers(0, case.m, case.n, chunks=rows).persist()
 
 
-def _time_dask(cases: list, rounds: int = 7, processes: bool = True) -> np.ndarray:
+def _time_dask(cases, rounds=7, processes=True):
     "Seconds of an iteration of each case (k,) on clusters whose workers hold the data."
     seconds = np.empty(len(cases))
     for workers in sorted({case.hands for case in cases}):
@@ -250,7 +248,7 @@ def _time_dask(cases: list, rounds: int = 7, processes: bool = True) -> np.ndarr
     return seconds
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-022
-def _forget(path: str | PathLike) -> bool:
+def _forget(path):
     "Have the operating system drop what it holds of a file; False where it cannot be asked."
     if not hasattr(os, "posix_fadvise"):
         return False
@@ -260,7 +258,7 @@ def _forget(path: str | PathLike) -> bool:
     return True
 
 
-def _read_file(path: str | PathLike, buffer: int = 2**23) -> None:
+def _read_file(path, buffer=2**23):
     "Read a file from its beginning to its end, and do nothing else."
     held = bytearray(buffer)
     with open(path, "rb", buffering=0) as file:
@@ -316,7 +314,7 @@ def machine_rates(done: Sequence, seconds: Sequence) -> dict:
     return {name: amount / t / 1e9 for name, amount, t in zip(MACHINE, done, seconds)}
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-027
-def _resident(highest: bool = False) -> int:
+def _resident(highest=False):
     "Bytes of this process that are in memory now, or were at most."
     try:
         text = Path("/proc/self/status").read_text()
@@ -337,7 +335,7 @@ def _read_rows(path, n):
         return np.fromfile(file, dtype, n * shape[1]).reshape(n, -1)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-027-1
-def _fit_here(folder: str | PathLike, n: int, in_memory: bool, parameters: dict) -> dict:
+def _fit_here(folder, n, in_memory, parameters):
     "What `fit_apart` returns, measured in the process that calls."
     path = Path(folder) / "X.npy"
     y = np.load(Path(folder) / "y.npy")[:n]
@@ -367,9 +365,7 @@ _APART = (
 )
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-028-1
-def _fit_apart(
-    folder: str | PathLike, n: int, in_memory: bool, parameters: dict, apart: bool = True
-) -> dict:
+def _fit_apart(folder, n, in_memory, parameters, apart=True):
     """Time, memory, weights and iterations of a fit of the first n examples of a file, in a process
     of its own.
 
@@ -418,7 +414,7 @@ CHECKS = (
 SMALL_CHECKS = (Case(3_000, 20, 3, 4), Case(2_500, 30, 2, 5, 1, "cluster", 2))
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-030-1
-def _curves(quick: bool) -> dict:
+def _curves(quick):
     "The cases of each curve, by name."
     base = Case()
     many = Case(400_000)
@@ -467,7 +463,7 @@ SCALE = {
 }
 
 
-def _scaling_parts(data: str, profile: str) -> tuple:
+def _scaling_parts(data, profile):
     "The machine, the curves, memory, and the large file."
     scale = SCALE[profile]
     cases = {
@@ -598,7 +594,7 @@ run_scaling = by_learner(LEARNERS, prepare=_folder)
 SCALING = Experiment("How cost grows", ("digits",), _scaling_parts, run_scaling, extra="dask")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-039
-def _cost_model(cases: list, seconds: Sequence, cores: int | None = None) -> dict:
+def _cost_model(cases, seconds, cores=None):
     "Seconds for one of each of `AMOUNTS`, as a dict, by non-negative least squares."
     table = np.array([list(_amounts(case, cores).values()) for case in cases])
     table = table / np.asarray(seconds)[:, None]

@@ -17,7 +17,6 @@ import numpy as np
 from scipy import fft, ndimage
 from scipy.optimize import linear_sum_assignment
 
-from ..data.datasets import ImageData
 from .records import Experiment, by_learner, variants
 from ..composition.pursuit import warp
 from ..validation import check_choice, check_indices, check_number, check_shape
@@ -44,7 +43,7 @@ def handwritten(images: np.ndarray, scale: float) -> np.ndarray:
     return _in_the_middle(images > scale / 2)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-004-1
-def _in_the_middle(images: np.ndarray) -> np.ndarray:
+def _in_the_middle(images):
     "Binary images (n, height, width), their ink in the middle; half pixels up and to the left."
     n, *shape = images.shape
     shifts = [_to_the_middle(np.any(images, axis=axis)) for axis in (2, 1)]
@@ -234,7 +233,7 @@ BLOCK, LEAST = 8, 0.01  # scenes at a time; nats that an expert must gain
 class _SceneTables:
     "Templates, the size of the scenes, and what each vote adds to the log-likelihood of a pixel."
 
-    def __init__(self, templates: np.ndarray, probabilities: np.ndarray, shape: Sequence):
+    def __init__(self, templates, probabilities, shape):
         self.templates, self.shape = _check_templates(templates, shape)
         p = np.asarray(probabilities, float)
         if p.shape != (LEVELS,) or not (np.all(np.diff(p) >= 0) and 0 < p[0] and p[-1] < 1):
@@ -447,7 +446,7 @@ BACKGROUNDS = (1e-6, FAINT, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5)
 ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-1
-def _rates(seen: np.ndarray, detected: np.ndarray) -> dict:
+def _rates(seen, detected):
     """Shares of digits found and of scenes resolved, with standard errors over scenes.
 
     Parameters
@@ -476,7 +475,7 @@ def _rates(seen: np.ndarray, detected: np.ndarray) -> dict:
     return means | errors
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-2
-def _agreement(seen: np.ndarray, detected: np.ndarray) -> float:
+def _agreement(seen, detected):
     """F1 score: twice the digits found, divided by digits plus experts.
 
     1 if nothing is missed and nothing invented.
@@ -484,7 +483,7 @@ def _agreement(seen: np.ndarray, detected: np.ndarray) -> float:
     return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038
-def _scene_parts(data: str, profile: str) -> tuple:
+def _scene_parts(data, profile):
     "Conditions: which templates, which digits, how many, how much noise."
     if profile == "quick":
         common = {"n": 12, "n_tuning": 6, "shape": [48, 48]}
@@ -501,7 +500,7 @@ def _scene_parts(data: str, profile: str) -> tuple:
     return variants("methods", common, changes)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038-1
-def _part_name(templates: str, instances: str, n_digits: int, noise: float) -> str:
+def _part_name(templates, instances, n_digits, noise):
     "The name of a condition."
     return f"{templates}, {instances}, {n_digits} digits, noise {noise}"
 
@@ -510,7 +509,7 @@ N_TRAIN = 6000  # images to learn from
 N_UNSEEN = 2000  # images that are then put into scenes
 
 
-def _set_the_scene(settings: dict, data: ImageData, seed: int) -> tuple:
+def _set_the_scene(settings, data, seed):
     "Templates, the scenes of a condition, and other scenes on which to tune."
     images = handwritten(data.train_images[:N_TRAIN], data.scale)
     templates = learn_templates(images, data.train_labels[:N_TRAIN], settings["templates"])

@@ -181,7 +181,7 @@ TRENDS = {  # name → the quantity, and pairs of updates, the first of which sh
 }
 
 
-def _gaps(curves: dict, trend: str) -> np.ndarray:
+def _gaps(curves, trend):
     """How far the curve that should be lower is below the other, after each update.
 
     `curves[update][quantity]` begins with the initial weights. Shape (2, n_updates), for the two
@@ -215,7 +215,7 @@ def _doubling_means(curve, start=10):
     return [float(np.mean(part)) for part in np.split(curve, edges)[1:]]
 
 # %% ../../nbs/experiments/updates.ipynb #cell-030
-def _reach(curve: np.ndarray, value: float) -> int | None:
+def _reach(curve, value):
     "The first iteration at which a curve is at most `value`; None if it never is."
     reached = np.flatnonzero(curve <= value)
     if reached.size:
@@ -223,13 +223,13 @@ def _reach(curve: np.ndarray, value: float) -> int | None:
     return None
 
 
-def _rises(loss: np.ndarray) -> int:
+def _rises(loss):
     "After how many of the updates the log-loss is higher than before, rounding apart."
     # EM with momentum may raise the loss; rounding may, too
     return int(np.sum(np.diff(loss) > 1e-12))
 
 # %% ../../nbs/experiments/updates.ipynb #cell-031
-def _trends(curves: dict, n: int, errors: float = 5.0) -> dict:
+def _trends(curves, n, errors=5.0):
     """The four trends of Saul, appendix B.1, in numbers.
 
     Parameters

@@ -10,13 +10,12 @@ __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NO
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ..data.datasets import ImageData
 from ..data.deformations import Deformations, Draws, deform, linear_maps
-from .records import Bench, Experiment, Part
+from .records import Experiment, Part
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-004
 KINDS = {
@@ -90,13 +89,13 @@ def _deformed(images, draws):
     return np.concatenate([deform(images[i : i + 1000], draws(i, i + 1000)) for i in blocks])
 
 
-def _views(images: np.ndarray, settings: dict, seed: int) -> np.ndarray:
+def _views(images, settings, seed):
     "Each image seen from a viewpoint of its own, drawn evenly within `settings`."
     limits = Deformations(seed=seed, **settings)
     return _deformed(images, lambda start, stop: limits.draw(start, min(stop, len(images))))
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-009
-def _moved(images: np.ndarray, kind: str, amount: float) -> np.ndarray:
+def _moved(images, kind, amount):
     "Each image moved by exactly `amount` (units of `AMOUNTS`), one way and the other by turns."
     n = len(images)
     way = np.where(np.arange(n) % 2, 1.0, -1.0)
@@ -206,7 +205,7 @@ def _run_capsules(part, bench):
     return metrics, {"predicted": predicted.astype(np.int8)} | _kept(net, learned)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
-def _judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
+def _judged(net, X, y, motions):
     """Errors of a network on familiar, novel and exactly moved views of test images; metrics and
     arrays.
     """
@@ -226,7 +225,7 @@ def _judged(net: Any, X: np.ndarray, y: np.ndarray, motions: dict) -> tuple:
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013-1
 @one_thread()
-def _run_viewpoints(part: Part, bench: Bench) -> tuple:
+def _run_viewpoints(part, bench):
     """Learn familiar views; errors on familiar and on novel views.
 
     Five sixths of the training images are learned, with new familiar views in each epoch. The

@@ -28,7 +28,7 @@ from capslit.experiments.quadrants import (
     all_sets,
     as_rows,
     _best_templates,
-    _cross_entropy,
+    cross_entropy,
     _em_step,
     explain_small,
     extremes_of_sets,
@@ -248,10 +248,10 @@ def test_what_the_truth_costs():
         and abs(found["squared"] - 4.5) < 0.4
     )
     assert found["foretold"] == pytest.approx(
-        _cross_entropy(test, _foretold_by_truth(test)), abs=0.01
+        cross_entropy(test, _foretold_by_truth(test)), abs=0.01
     )
-    assert _cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
-    assert _cross_entropy(test, test) < 1e-3 and np.isfinite(_cross_entropy(test, 1 - test))
+    assert cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
+    assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
 
 
 @pytest.mark.parametrize("positive", [False, True])

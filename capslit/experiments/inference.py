@@ -15,7 +15,6 @@ import numpy as np
 from scipy.special import expit, xlogy
 from sklearn.cluster import KMeans
 from sklearn.decomposition import NMF, DictionaryLearning
-from threadpoolctl import threadpool_limits
 
 from capslit.composition.gaussian import (
     GaussianCompositionalModel,
@@ -26,18 +25,18 @@ from ..composition.estimator import CompositionalModel
 from ..composition.exact import small_sets
 from ..composition.model import Compositions, active_experts
 from ..composition.pursuit import exhaustive_search, matching_pursuit
-from ..composition.rules import bernoulli_log_likelihood, compose_extremes
+from ..composition.rules import compose_extremes
 from ..data.datasets import draw_quadrants, quadrant_templates
 from capslit.experiments.quadrants import (
     FOUND,
     all_sets,
     as_pursuit,
     as_rows,
+    cross_entropy,
     explain_small,
     extremes_of_sets,
     learn_experts,
     learned_experts,
-    pixel_by_pixel,
     recovery,
     sparse_codes,
     start_templates,
@@ -46,7 +45,8 @@ from capslit.experiments.records import (
     Experiment,
     by_learner,
     by_metric,
-    fixed_iterations,
+    by_variant,
+    on_one_thread,
     variants,
 )
 from capslit.experiments.scenes import (
@@ -67,6 +67,7 @@ def _products(rho):
     """
     weights = np.ones((len(rho), 1))
     for p in rho.T[:, :, None]:
+        # Bit k of a set's number is expert k, so each expert doubles the table
         weights = np.concatenate([weights * (1 - p), weights * p], axis=1)
     return weights
 
@@ -92,11 +93,14 @@ def _mean_field(values, start=0.5, sweeps=100):
     rho = np.full((len(values), K), float(start))
     bounds = []
     while True:
+        # xlogy is 0 at certain probabilities, where the logarithm alone is not finite
         entropy = -np.sum(xlogy(rho, rho) + xlogy(1 - rho, 1 - rho), axis=1)
         bounds.append(np.sum(_products(rho) * values, axis=1) + entropy)
-        if len(bounds) > sweeps or len(bounds) > 1 and np.max(bounds[-1] - bounds[-2]) < 1e-9:
+        converged = len(bounds) > 1 and np.max(bounds[-1] - bounds[-2]) < 1e-9
+        if converged or len(bounds) > sweeps:
             return rho, bounds
         for k in range(K):
+            # In turn, not at once: only then does the bound never fall
             means = []
             for on in (0.0, 1.0):
                 rho[:, k] = on
@@ -104,12 +108,17 @@ def _mean_field(values, start=0.5, sweeps=100):
             rho[:, k] = expit(means[1] - means[0])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-06
-def _set_values(templates, X, cost=0.0):
-    "The aim f (n, 2ᴷ) of all sets of experts, templates (K, D), for images X (n, D)."
+def _set_values(templates, X, cost=0.0, seen=1.0, margin=1e-12):
+    """The aim f (n, 2ᴷ) of all sets of experts, templates (K, D), for images X (n, D); of the
+    pixels `seen`.
+    """
     sets = all_sets(len(templates))
-    mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-12, 1 - 1e-12)
-    off = np.log1p(-mu)
-    return X @ (np.log(mu) - off).T + np.sum(off, axis=1) - cost * np.sum(sets, axis=1)
+    mu = compose_extremes(*extremes_of_sets(templates, sets))
+    # Away from 0 and 1, so that no image is impossible
+    mu = np.clip(mu, margin, 1 - margin)
+    off = np.log1p(-mu) * seen
+    log_odds = np.log(mu) * seen - off
+    return X @ log_odds.T + np.sum(off, axis=1) - cost * np.sum(sets, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09
 def _relaxed_value(X, templates, a, cost, q):
@@ -120,21 +129,16 @@ def _relaxed_value(X, templates, a, cost, q):
     L = np.minimum(q, votes.min(axis=1))
     mu = np.clip(U + L - q, 1e-9, 1 - 1e-9)
     slope = np.where(X == 1, 1 / mu, -1 / (1 - mu))
-    highest = np.where(U > q, np.argmax(votes, axis=1), -1)  # who has the last word at a pixel
+    # A maximum depends only on the expert that attains it, and on none where q does
+    highest = np.where(U > q, np.argmax(votes, axis=1), -1)
     lowest = np.where(L < q, np.argmin(votes, axis=1), -1)
     owns = (highest[:, None] == experts) | (lowest[:, None] == experts)
     gradient = np.sum(owns * slope[:, None] * (templates - q), axis=2) - cost
-    return np.sum(np.log(np.where(X == 1, mu, 1 - mu)), axis=1) - cost * np.sum(a, axis=1), gradient
+    logs = np.log(np.where(X == 1, mu, 1 - mu))
+    return np.sum(logs, axis=1) - cost * np.sum(a, axis=1), gradient
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09-a
-def _projected_gradient(
-    X,
-    templates,
-    cost=0.0,
-    q=0.5,
-    start=0.5,
-    steps=200,
-):
+def _projected_gradient(X, templates, cost=0.0, q=0.5, start=0.5, steps=200):
     """Activations (n, K) in [0, 1] by gradient ascent from `start`, and the aim f (n, steps + 1) on
     the way.
     """
@@ -145,6 +149,7 @@ def _projected_gradient(
     for _ in range(steps):
         trial = np.clip(a + step * gradient, 0, 1)
         new, slope = _relaxed_value(X, templates, trial, cost, q)
+        # Each image has its own step: a step that lowers f is not made, and halved
         better = (new > value)[:, None]
         a = np.where(better, trial, a)
         gradient = np.where(better, slope, gradient)
@@ -157,7 +162,8 @@ def _projected_gradient(
 def _each_alone(X, templates, cost):
     "Experts that by themselves are better than none (n, K)."
     values = _set_values(templates, X, cost)
-    return values[:, 2 ** np.arange(len(templates))] > values[:, :1] + 1e-9
+    single = values[:, 2 ** np.arange(len(templates))]
+    return single > values[:, :1] + 1e-9
 
 
 def _best_set(X, templates, cost, most=None):
@@ -168,8 +174,8 @@ def _best_set(X, templates, cost, most=None):
 
 def _pursued(X, templates, cost):
     "Matching pursuit (n, K)."
-    found = matching_pursuit(X, templates, expert_cost=cost)
-    return active_experts(found.experts, len(templates))
+    pursuit = matching_pursuit(X, templates, expert_cost=cost)
+    return active_experts(pursuit.experts, len(templates))
 
 
 SEARCHES = {
@@ -187,9 +193,10 @@ SEARCHES = {
 KINDS = ("true", "noise", "learned", "random")
 
 
-def _some_templates(kind, rng):
+def _templates_of(kind, rng):
     "Eight templates (8, 36) of a kind of `KINDS`."
     if kind == "true":
+        # A template of 0 or 1 makes images with noise impossible
         return np.clip(as_rows(quadrant_templates()), 0.02, 0.98)
     if kind == "learned":
         X = as_rows(draw_quadrants(100, rng)[0])
@@ -201,36 +208,44 @@ def _some_templates(kind, rng):
 def _drawn_with_experts(n, rng):
     "Images of quadrants (n, 36), and which of the eight true experts have made them (n, 8)."
     images, states = draw_quadrants(n, rng)
-    return as_rows(images), np.repeat(states, 2, axis=1) == np.tile([1, 2], 4)
+    # A quadrant is blank or one of two experts: states 1 and 2
+    active = np.repeat(states, 2, axis=1) == np.tile([1, 2], 4)
+    return as_rows(images), active
 
 # %% ../../nbs/experiments/inference.ipynb #inference-16
 def _compare_searches(settings, bench, data):
     "What each search finds in images of quadrants, for one kind of templates and one cost."
-    rows = {name: [] for name in SEARCHES}
     cost = settings["cost"]
+    runs = []
     for run in range(settings["n_runs"]):
         rng = np.random.RandomState([bench.seed, 200 + run])
-        templates = _some_templates(settings["templates"], rng)
+        templates = _templates_of(settings["templates"], rng)
         X, true = _drawn_with_experts(settings["n"], rng)
         values = _set_values(templates, X, cost)
-        best = values.max(axis=1)
-        for name, search in SEARCHES.items():
-            active = search(X, templates, cost)
-            value = values[np.arange(len(X)), active @ 2 ** np.arange(len(templates))]
-            rows[name].append(
-                {
-                    "short": np.mean(best - value),
-                    "best": np.mean(value > best - 1e-6),
-                    "active": np.mean(active.sum(axis=1)),
-                    "recovered": np.mean(np.all(active == true, axis=1)),
-                    "spurious": np.mean(np.sum(active & ~true, axis=1)),
-                    "missed": np.mean(np.sum(true & ~active, axis=1)),
-                }
-            )
-    above = _projected_gradient(X, templates, cost)[1][:, -1] - best
-    relaxed = {"relaxed above": np.mean(above), "relaxed exceeds": np.mean(above > 1e-6)}
-    metrics = {name: by_metric(runs) for name, runs in rows.items()}
-    return metrics | {name: float(value) for name, value in relaxed.items()}, {}
+        active = {name: search(X, templates, cost) for name, search in SEARCHES.items()}
+        runs.append({name: _compared(sets, true, values) for name, sets in active.items()})
+    # The relaxed optimum bounds that of sets from above; the last run shows by how much
+    above = _projected_gradient(X, templates, cost)[1][:, -1] - values.max(axis=1)
+    relaxed = {
+        "relaxed above": float(np.mean(above)),
+        "relaxed exceeds": float(np.mean(above > 1e-6)),
+    }
+    return by_variant(runs) | relaxed, {}
+
+
+def _compared(active, true, values):
+    "Active experts (n, K) compared with the true ones, and with the best sets by `values`."
+    number = active @ 2 ** np.arange(active.shape[1])  # of the set, in the order of `all_sets`
+    value = values[np.arange(len(values)), number]
+    best = values.max(axis=1)
+    return {
+        "short": np.mean(best - value),
+        "best": np.mean(value > best - 1e-6),
+        "active": np.mean(active.sum(axis=1)),
+        "recovered": np.mean(np.all(active == true, axis=1)),
+        "spurious": np.mean(np.sum(active & ~true, axis=1)),
+        "missed": np.mean(np.sum(true & ~active, axis=1)),
+    }
 
 # %% ../../nbs/experiments/inference.ipynb #inference-18
 def _covering_candidates(templates, shape):
@@ -249,6 +264,7 @@ def _coverage(masks, g, active, cost):
     """f (n,), less that of no expert, of activations (n, C) of candidates `masks` in scenes with
     the gains g (n, D).
     """
+    # Products of floats go through BLAS, those of truth values do not
     covered = active.astype(np.float32) @ masks.astype(np.float32) > 0.5
     return np.sum(g * covered, axis=1) - cost * np.sum(active, axis=1)
 
@@ -262,7 +278,7 @@ def _greedy_cover(masks, g, cost):
     rows = np.arange(len(g))
     ink = masks.T.astype(np.float64)
     while True:
-        gains = (g * free) @ ink
+        gains = (g * free) @ ink  # a pixel that is covered gains nothing more
         best = np.argmax(gains, axis=1)
         grows = gains[rows, best] > cost + 1e-9
         if not np.any(grows):
@@ -277,10 +293,13 @@ def _best_pair(masks, g, cost):
     ink = masks.astype(np.float64)
     for row, gain in zip(active, g):
         alone = ink @ gain
-        both = alone[:, None] + alone - (ink * gain) @ ink.T - 2 * cost
+        # What both cover counts once
+        shared = (ink * gain) @ ink.T
+        both = alone[:, None] + alone - shared - 2 * cost
         i, j = np.unravel_index(np.argmax(both), both.shape)
         values = [0.0, np.max(alone) - cost, both[i, j]]
-        row[([], [np.argmax(alone)], [i, j])[np.argmax(values)]] = True
+        sets = ([], [np.argmax(alone)], [i, j])
+        row[sets[np.argmax(values)]] = True
     return active
 
 # %% ../../nbs/experiments/inference.ipynb #inference-20
@@ -294,19 +313,22 @@ def _preselected(masks, g, cost, count=12, most=4):
     for row, gain, score in zip(active, g, alone):
         tried = np.argsort(-score, kind="stable")[:count]
         covered = sets.astype(np.float32) @ masks[tried].astype(np.float32) > 0.5
-        row[tried[sets[np.argmax(covered @ gain - cost * np.sum(sets, axis=1))]]] = True
+        values = covered @ gain - cost * np.sum(sets, axis=1)
+        row[tried[sets[np.argmax(values)]]] = True
     return active
 
 
 def _mean_field_cover(masks, g, cost, start, sweeps=30):
     "Mean-field probabilities (n, C) of active candidates, one after the other."
     rho = np.full((len(g), len(masks)), float(start))
+    # Kept for all pixels: to sum over 2ᶜ sets is out of the question
     uncovered = np.log1p(-rho) @ masks  # log-probabilities of pixels
     for _ in range(sweeps):
         before = rho.copy()
         for c, pixels in enumerate(map(np.flatnonzero, masks)):
             without = uncovered[:, pixels] - np.log1p(-rho[:, [c]])
             gain = np.sum(g[:, pixels] * np.exp(without), axis=1)
+            # Below 1, or the next logarithm is not finite
             rho[:, c] = np.minimum(expit(gain - cost), 1 - 1e-12)
             uncovered[:, pixels] = without + np.log1p(-rho[:, [c]])
         if np.max(np.abs(rho - before)) < 1e-6:
@@ -317,6 +339,7 @@ def _mean_field_cover(masks, g, cost, start, sweeps=30):
 def _gradient_cover(masks, x, p, b, cost, steps=150):
     "Activations (n, C) in [0, 1] of candidates in scenes x (n, D), by projected gradient ascent."
     templates = np.where(masks, p, b)
+    # Scene by scene: the votes of all candidates at all pixels fill the memory
     ascents = [_projected_gradient(row[None], templates, cost, b, steps=steps) for row in x]
     return np.concatenate([a for a, _ in ascents])
 
@@ -352,32 +375,33 @@ def _as_found(active, places):
 def _as_activations(found, places):
     "The way back: activations (n, C)."
     experts = np.stack(found[:3], axis=2)
-    return np.any(np.all(experts[:, :, None] == places, axis=3), axis=1)
+    same = np.all(experts[:, :, None] == places, axis=3)
+    return np.any(same, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-25
 def _compare_in_scenes(settings, bench, data):
     "What each search finds in scenes of crisp digits."
     digits = bench.data
     shape = tuple(settings["shape"])
-    n = settings["n"]
-    crisp = learn_templates(
-        handwritten(digits.train_images, digits.scale), digits.train_labels, "one"
-    )
+    noise = settings["noise"]
+    images = handwritten(digits.train_images, digits.scale)
+    crisp = learn_templates(images, digits.train_labels, "one")
     rng = np.random.default_rng([bench.seed, settings["n_digits"]])
-    scenes = make_scenes(crisp, n, settings["n_digits"], shape, settings["noise"], rng)
+    scenes = make_scenes(crisp, settings["n"], settings["n_digits"], shape, noise, rng)
     masks, places = _covering_candidates(crisp, shape)
-    levels = read("mixture", 1 - 2 * settings["noise"])
+    # The reading that has the noise of the scenes
+    levels = read("mixture", 1 - 2 * noise)
     b, p = levels[[0, -1]]
     cost = math.log(len(masks))
-    x = scenes.noisy.reshape(n, -1)
+    x = scenes.noisy.reshape(len(scenes.noisy), -1)
     g = np.where(x, np.log(p / b), np.log((1 - p) / (1 - b)))
     true = _as_activations(Found(scenes.digits, scenes.rows, scenes.columns, None), places)
     aim = _coverage(masks, g, true, cost)
     search = SceneSearch(crisp, levels, shape)
 
     def look_again(masks, g, x):
-        found = search.pursue(scenes.noisy, 15, cost)
-        return _as_activations(search.iterate(scenes.noisy, found, 15, cost), places)
+        first = search.pursue(scenes.noisy, 15, cost)
+        return _as_activations(search.iterate(scenes.noisy, first, 15, cost), places)
 
     metrics = {"candidates": len(masks)}
     searches = _cover_searches(p, b, cost) | {"matching pursuit, looked at again": look_again}
@@ -404,52 +428,54 @@ def _strangers(rng, count=8):
 
 def _told(log_likelihood, active, K):
     "Mean nats of images with the names of their active experts (n,) among K."
-    return float(np.mean(active * math.log(K) - log_likelihood) + math.log(K + 1))
+    # How many of them, a number from 0 to K, and then the name of each
+    names = active * math.log(K)
+    return float(np.mean(names - log_likelihood) + math.log(K + 1))
 
 
 def _compare_costs(settings, bench, data):
     "Active and spurious experts, and the nats of new images, for several costs."
-    rows = {name: [] for name in settings["costs"]}
+    runs = []
     for run in range(settings["n_runs"]):
         rng = np.random.RandomState([bench.seed, 300 + run])
-        templates = np.concatenate([_some_templates(settings["templates"], rng), _strangers(rng)])
+        templates = np.concatenate([_templates_of(settings["templates"], rng), _strangers(rng)])
         X, true = _drawn_with_experts(settings["n"], rng)
+        rows = {}
         for name, cost in settings["costs"].items():
-            found = matching_pursuit(X, templates, expert_cost=cost)
-            active = active_experts(found.experts, len(templates))
-            rows[name].append(
-                {
-                    "nats": -np.mean(found.log_likelihood),
-                    "active": np.mean(active.sum(axis=1)),
-                    "strangers": np.mean(active[:, 8:].sum(axis=1)),
-                    "missed": np.mean(np.sum(true & ~active[:, :8], axis=1)),
-                    "told": _told(found.log_likelihood, active.sum(axis=1), len(templates)),
-                }
-            )
-    return {name: by_metric(runs) for name, runs in rows.items()}, {}
+            pursuit = matching_pursuit(X, templates, expert_cost=cost)
+            active = active_experts(pursuit.experts, len(templates))
+            rows[name] = {
+                "nats": -np.mean(pursuit.log_likelihood),
+                "active": np.mean(active.sum(axis=1)),
+                "strangers": np.mean(active[:, 8:].sum(axis=1)),
+                "missed": np.mean(np.sum(true & ~active[:, :8], axis=1)),
+                "told": _told(pursuit.log_likelihood, active.sum(axis=1), len(templates)),
+            }
+        runs.append(rows)
+    return by_variant(runs), {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-28
 def _learn_with_costs(settings, bench, data):
     """Experts that the estimator learns with several costs: how many are found, and the nats of new
     images.
     """
-    rows = {name: [] for name in settings["costs"]}
     options = {name: settings[name] for name in ("n_experts", "init", "max_iter", "n_init")}
     test, _ = _drawn_with_experts(settings["n_test"], np.random.RandomState([bench.seed, 400]))
+    runs = []
     for run in range(settings["n_runs"]):
         X, _ = _drawn_with_experts(settings["n"], np.random.RandomState([bench.seed, 401 + run]))
+        rows = {}
         for name, cost in settings["costs"].items():
             model = CompositionalModel(**options, expert_cost=cost, random_state=run).fit(X)
             active = model.transform(test).sum(axis=1)
-            rows[name].append(
-                {
-                    "found": np.sum(recovery(model.templates_ - 0.5) > FOUND),
-                    "active": np.mean(active),
-                    "nats": -model.score(test),
-                    "told": _told(model.score_samples(test), active, len(model.templates_)),
-                }
-            )
-    return {name: by_metric(runs) for name, runs in rows.items()}, {}
+            rows[name] = {
+                "found": np.sum(recovery(model.templates_ - 0.5) > FOUND),
+                "active": np.mean(active),
+                "nats": -model.score(test),
+                "told": _told(model.score_samples(test), active, len(model.templates_)),
+            }
+        runs.append(rows)
+    return by_variant(runs), {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-30
 def _l1_templates(ink, counts, penalty, pseudocount=1.0):
@@ -461,59 +487,53 @@ def _l1_templates(ink, counts, penalty, pseudocount=1.0):
 # %% ../../nbs/experiments/inference.ipynb #inference-32
 def _learn_with_l1(settings, bench, data):
     """Experts that equation 1 with an L1 penalty finds from 100 images: recovered ones, and the
-    nats of new images and of foretold pixels.
+    nats of new images and of predicted pixels.
     """
     test, _ = _drawn_with_experts(settings["n_test"], np.random.RandomState([bench.seed, 500]))
-    model = Compositions()
     runs = []
     for run in range(settings["n_runs"]):
         rng = np.random.RandomState([bench.seed, 501 + run])
         X = as_rows(draw_quadrants(settings["n"], rng)[0])
-        templates = start_templates(settings["start"], X, rng)
-        for _ in range(settings["n_steps"]):
-            found = as_pursuit(templates, *explain_small(templates, X))
-            counted = model.count(templates, X, np.ones(len(X)), found)
-            templates = _l1_templates(counted.ink, counted.counts, settings["penalty"])
+        templates = _l1_steps(settings, X, rng)
         cosines = recovery(templates - 0.5)
         learned = learned_experts(templates)
-        nats = [
-            -np.mean(bernoulli_log_likelihood(test, np.clip(estimate(test), 1e-6, 1 - 1e-6)))
-            for estimate in (learned.rebuild, learned.foretell)
-        ]
         runs.append(
             {
                 "passed": np.sum(cosines > 0.8),
                 "found": np.sum(cosines > FOUND),
                 "silent": np.mean(templates == 0.5),
-                "rebuilt": nats[0],
-                "foretold": nats[1],
+                "rebuilt": cross_entropy(test, learned.rebuild(test)),
+                "foretold": cross_entropy(test, learned.foretell(test)),
             }
         )
     return by_metric(runs), {"templates": templates}
+
+
+def _l1_steps(settings, X, rng):
+    "Templates (8, D) after steps of EM with an L1 penalty."
+    model = Compositions()
+    templates = start_templates(settings["start"], X, rng)
+    for _ in range(settings["n_steps"]):
+        pursuit = as_pursuit(templates, *explain_small(templates, X))
+        counted = model.count(templates, X, np.ones(len(X)), pursuit)
+        templates = _l1_templates(counted.ink, counted.counts, settings["penalty"])
+    return templates
 
 # %% ../../nbs/experiments/inference.ipynb #inference-35
 def _grey_values(templates, X, kind, variance, cost, seen=1.0):
     """The aim f (n, 2ᴷ) of all sets for grey images: cross-entropy for "ink", squared errors for
     "means"; of the pixels `seen`.
     """
+    if kind == "ink":
+        return _set_values(templates, X, cost, seen, 1e-3)
     sets = all_sets(len(templates))
     mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-3, 1 - 1e-3)
-    if kind == "means":
-        values = ((X * seen) @ mu.T - 0.5 * np.sum(seen * mu**2, axis=1)) / variance
-    else:
-        off = np.log1p(-mu) * seen
-        values = X @ (np.log(mu) * seen - off).T + np.sum(off, axis=1)
+    # Without the squares of the image, which are the same for all sets
+    values = ((X * seen) @ mu.T - 0.5 * np.sum(seen * mu**2, axis=1)) / variance
     return values - cost * np.sum(sets, axis=1)
 
 
-def _grey_estimate(
-    templates,
-    X,
-    kind,
-    variance,
-    cost,
-    foretell=False,
-):
+def _grey_estimate(templates, X, kind, variance, cost, foretell=False):
     """Composed templates (n, D) of the best sets; with `foretell` each pixel by the set that is
     best for the others.
     """
@@ -534,8 +554,11 @@ def _learn_grey(X, kind, K, n_steps, rng):
     sets = all_sets(K)
     ones = np.ones(len(X))
     for _ in range(n_steps):
-        active = sets[np.argmax(_grey_values(templates, X, kind, variance, math.log(K)), axis=1)]
-        variance = float(np.mean((X - compose_extremes(*extremes_of_sets(templates, active))) ** 2))
+        values = _grey_values(templates, X, kind, variance, math.log(K))
+        active = sets[np.argmax(values, axis=1)]
+        composed = compose_extremes(*extremes_of_sets(templates, active))
+        variance = float(np.mean((X - composed) ** 2))
+        # Counts do not read the log-likelihood of a pursuit
         counted = Compositions().count(templates, X, ones, as_pursuit(templates, active, 0 * ones))
         templates = (counted.ink + 1) / (counted.counts + 2)
     return templates, variance
@@ -554,37 +577,39 @@ def _squared_error(images, estimate):
 
 
 def _compare_grey(settings, bench, data):
-    "Squared errors per image of rebuilt and foretold grey values, for each reading of them."
+    "Squared errors per image of rebuilt and predicted grey values, for each reading of them."
     K = settings["n_experts"]
-    train, test = (images[: settings["n"]] for images in data)
+    n = settings["n"]
+    train, test = (images[:n] for images in data)
     nearest = []
-    rows = {name: [] for name in WAYS}
+    runs = []
     arrays = {}
     for run in range(settings["n_runs"]):
         means = KMeans(K, n_init=1, random_state=run).fit(train)
         nearest.append(_squared_error(test, means.cluster_centers_[means.predict(test)]))
+        rows = {}
         for name, kind in WAYS.items():
-            images = data
+            images = [train, test]
             if name == "binary":
-                images = [(X > 0.5).astype(float) for X in data]
-            X, X_test = (rows[: settings["n"]] for rows in images)
+                images = [(grey > 0.5).astype(float) for grey in images]
+            X, X_test = images
             rng = np.random.RandomState([bench.seed, 600 + run])
             templates, variance = _learn_grey(X, kind, K, settings["n_steps"], rng)
             aim = (templates, X_test, kind, variance, math.log(K))
             active = all_sets(K)[np.argmax(_grey_values(*aim), axis=1)].sum(axis=1)
-            rows[name].append(
-                {
-                    "rebuilt": _squared_error(test, _grey_estimate(*aim)),
-                    "foretold": _squared_error(test, _grey_estimate(*aim, foretell=True)),
-                    "active": np.mean(active),
-                }
-            )
+            # Binary models, too, are measured on the grey images
+            rows[name] = {
+                "rebuilt": _squared_error(test, _grey_estimate(*aim)),
+                "foretold": _squared_error(test, _grey_estimate(*aim, foretell=True)),
+                "active": np.mean(active),
+            }
             arrays[f"templates {name}"] = templates
+        runs.append(rows)
     metrics = {
         "mean image": {"rebuilt": [_squared_error(test, train.mean(axis=0))]},
         "nearest of eight means": {"rebuilt": nearest},
     }
-    return metrics | {name: by_metric(runs) for name, runs in rows.items()}, arrays
+    return metrics | by_variant(runs), arrays
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37b
 def noisy_bars(
@@ -610,7 +635,8 @@ def _expert_parts(X, K, seed, penalties, rule):
 def _factor_parts(X, K, seed, penalties):
     "The best of five starts of non-negative factors."
     options = {"init": "random", "max_iter": 1000}
-    fits = [NMF(K, **options, random_state=seed + i).fit(np.maximum(X, 0)) for i in range(5)]
+    positive = np.maximum(X, 0)
+    fits = [NMF(K, **options, random_state=seed + i).fit(positive) for i in range(5)]
     return [min(fits, key=lambda fit: fit.reconstruction_err_).components_]
 
 
@@ -640,47 +666,48 @@ def _find_bars(settings, bench, data):
     rngs = [np.random.default_rng([bench.seed, 700 + run]) for run in range(settings["n_runs"])]
     problems = [noisy_bars(settings["n"], rng, *shape)[:2] for rng in rngs]
 
-    def found(name):
+    def count_found(name):
         counts = []
         for run, (X, bars) in enumerate(problems):
             tried = FINDERS[name](X, len(bars), run, settings["penalties"])
+            # A method with several penalties is given credit for its best one
             counts.append(max(int(np.sum(recovery(p, truth=bars) > FOUND)) for p in tried))
         return counts
 
-    return {name: bench.step(name, name, partial(found, name)) for name in FINDERS}, {}
+    return {name: bench.step(name, name, partial(count_found, name)) for name in FINDERS}, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37f
-def _rebuild_means(
-    model,
-    templates,
-    variance,
-    X,
-    foretell=False,
-):
+def _rebuild(encode, decode, X, foretell):
+    """Numbers (n, D) from the codes of all numbers; with `foretell` each from those of the others.
+
+    encode(columns) → codes of these columns of X; decode(codes, columns) → numbers.
+    """
+    D = X.shape[1]
+    if not foretell:
+        return decode(encode(slice(None)), slice(None))
+    columns = [decode(encode(np.arange(D) != d), d) for d in range(D)]
+    return np.stack(columns, axis=1)
+
+
+def _rebuild_means(model, templates, variance, X, foretell=False):
     """Composed means (n, D) of the best sets; with `foretell` each number by the set that is best
     for the others.
     """
-    if not foretell:
-        return model.explain(templates, variance, X)[1]
     composed = compose_means(templates, small_sets(len(templates)), model.q, model.rule)
 
-    def predict(X, d):
-        others = np.arange(X.shape[1]) != d
-        return composed[model.explain(templates[:, others], variance, X[:, others])[0], d]
+    def encode(columns):
+        return model.explain(templates[:, columns], variance, X[:, columns])[0]
 
-    return pixel_by_pixel(predict, X.shape[1])(X)
+    return _rebuild(encode, lambda sets, columns: composed[sets, columns], X, foretell)
 
 
 def _rebuild_sums(atoms, penalty, positive, X, foretell=False):
     "The same for sums of factors or atoms (K, D) with sparse real codes."
-    if not foretell:
-        return sparse_codes(X, atoms, penalty, positive) @ atoms
 
-    def predict(X, d):
-        others = np.arange(X.shape[1]) != d
-        return sparse_codes(X[:, others], atoms[:, others], penalty, positive) @ atoms[:, d]
+    def encode(columns):
+        return sparse_codes(X[:, columns], atoms[:, columns], penalty, positive)
 
-    return pixel_by_pixel(predict, X.shape[1])(X)
+    return _rebuild(encode, lambda codes, columns: codes @ atoms[:, columns], X, foretell)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37g
 MEANS = {
@@ -693,11 +720,9 @@ MEANS = {
 }
 
 
-def _learn_means(X, K, seed, rule, expert_cost):
+def _learn_means(X, K, seed, **options):
     "rebuild(X, foretell) of experts."
-    fit = GaussianCompositionalModel(K, random_state=seed, rule=rule, expert_cost=expert_cost).fit(
-        X
-    )
+    fit = GaussianCompositionalModel(K, random_state=seed, **options).fit(X)
     model = GaussianCompositions(fit.rule, fit.background, fit.expert_cost)
     return partial(_rebuild_means, model, fit.templates_, fit.noise_variance_)
 
@@ -724,14 +749,15 @@ MEANS_LEARNERS = {
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37h
 def _compare_means(settings, bench, data):
-    """Squared errors per image of foretold and rebuilt grey values, for experts with Gaussian noise
-    and for sums.
+    """Squared errors per image of predicted and rebuilt grey values, for experts with Gaussian
+    noise and for sums.
     """
     train, held = np.split(data[0][: settings["n_all"]], [settings["n"]])
     test = data[1][: settings["n_test"]]
     metrics = {}
     for name, grid in MEANS.items():
         learn = partial(MEANS_LEARNERS[name], train, settings["n_experts"])
+        # Settings are chosen by prediction, which more experts do not improve by themselves
         tried = [_squared_error(held, learn(bench.seed, **one)(held, True)) for one in grid]
         chosen = grid[int(np.argmin(tried))]
         runs = [learn(run, **chosen) for run in range(settings["n_runs"])]
@@ -761,13 +787,7 @@ SCALE = {
         "penalties": PENALTIES,
         "searches": {"n": 200, "n_runs": 5},
         "l1": {"n": 100, "n_test": 500, "n_runs": 20, "n_steps": 20},
-        "learned costs": {
-            "n": 100,
-            "n_test": 200,
-            "n_runs": 5,
-            "n_experts": 8,
-            "max_iter": 20,
-        },
+        "learned costs": {"n": 100, "n_test": 200, "n_runs": 5, "n_experts": 8, "max_iter": 20},
         "n_digits": N_SCENES,
         "scenes": {"n": 100, "shape": [24, 24]},
         "grey": {"n": 1540, "n_experts": 8, "n_steps": 20, "n_runs": 5},
@@ -779,13 +799,7 @@ SCALE = {
         "penalties": PENALTIES[:2],
         "searches": {"n": 20, "n_runs": 1},
         "l1": {"n": 30, "n_test": 30, "n_runs": 1, "n_steps": 3},
-        "learned costs": {
-            "n": 30,
-            "n_test": 20,
-            "n_runs": 1,
-            "n_experts": 2,
-            "max_iter": 2,
-        },
+        "learned costs": {"n": 30, "n_test": 20, "n_runs": 1, "n_experts": 2, "max_iter": 2},
         "n_digits": N_SCENES[:1],
         "scenes": {"n": 3, "shape": [20, 20]},
         "grey": {"n": 60, "n_experts": 3, "n_steps": 3, "n_runs": 1},
@@ -854,19 +868,10 @@ def _pixels(bench):
     return [as_rows(part) / bench.data.scale for part in images]
 
 
-_run = by_learner(LEARNERS, prepare=_pixels)
-
-
-def _run_inference(part, bench):
-    "Run one part of the experiment, on one thread."
-    with fixed_iterations(), threadpool_limits(1):
-        return _run(part, bench)
-
-
 INFERENCE = Experiment(
     "Compositional models: searches, costs, an L1 prior, grey images",
     ("quadrants", "digits"),
     _inference_parts,
-    _run_inference,
+    on_one_thread(by_learner(LEARNERS, prepare=_pixels)),
     quick=("quadrants", "digits"),
 )

@@ -6,7 +6,7 @@
 __all__ = ['FOUND', 'VALUES', 'LEARNERS', 'STARTS', 'PRINTED', 'CLIPS', 'SIZES', 'N_STEPS', 'SHOWN', 'PEERS', 'WIDER', 'TUNED',
            'QUICK_PEERS', 'AIMS', 'RUNNERS', 'QUADRANTS', 'as_rows', 'recovery', 'all_sets', 'extremes_of_sets',
            'explain_small', 'as_pursuit', 'start_templates', 'learn_experts', 'pixel_by_pixel', 'learned_experts',
-           'sparse_codes']
+           'sparse_codes', 'cross_entropy']
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-002
 import itertools
@@ -394,7 +394,7 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
         return 0.5 + sparse_codes(X - 0.5, atoms, penalty, positive) @ atoms
 
     rebuilt = rebuild_real(X)
-    low = min(CLIPS, key=lambda c: _cross_entropy(X, np.clip(rebuilt, c, 1 - c)))
+    low = min(CLIPS, key=lambda c: cross_entropy(X, np.clip(rebuilt, c, 1 - c)))
 
     def rebuild(X):
         return np.clip(rebuild_real(X), low, 1 - low)
@@ -428,7 +428,7 @@ def _learn_estimator(X, seed, pseudocount, prune):
     return learned_experts(model.templates_)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-043
-def _cross_entropy(X, probabilities):
+def cross_entropy(X, probabilities):
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
     return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
 
@@ -438,8 +438,8 @@ def _measure(learned, X):
     number of experts found.
     """
     return {
-        "rebuilt": _cross_entropy(X, learned.rebuild(X)),
-        "foretold": _cross_entropy(X, learned.foretell(X)),
+        "rebuilt": cross_entropy(X, learned.rebuild(X)),
+        "foretold": cross_entropy(X, learned.foretell(X)),
         "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
         "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND)),
     }
@@ -595,7 +595,7 @@ def _run_recovery(settings, bench, test):
         scores.append(score)
     cosines = np.array([[recovery(t - 0.5) for t in course] for course in courses])
     entropies = [
-        [_cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
+        [cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
         for course in courses
     ]
     found = np.sum(cosines > FOUND, axis=2)

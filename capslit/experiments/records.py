@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PROFILES', 'RECORD', 'RECORD_ARRAYS', 'CHECKOUT', 'ADDRESS', 'RESULTS', 'PAPER', 'LOADERS', 'PART', 'Protocol',
            'load_protocol', 'describe_machine', 'describe_code', 'Record', 'record_path', 'result_file', 'load_record',
-           'Part', 'variants', 'by_learner', 'by_metric', 'fixed_iterations', 'Experiment', 'Bench', 'learn', 'measure',
-           'perform', 'describe_run', 'compare_errors', 'explain_difference']
+           'Part', 'variants', 'by_learner', 'by_metric', 'by_variant', 'fixed_iterations', 'on_one_thread',
+           'Experiment', 'Bench', 'learn', 'measure', 'perform', 'describe_run', 'compare_errors', 'explain_difference']
 
 # %% ../../nbs/experiments/records.ipynb #cell-002
 import importlib.util
@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import capslit
 from ..data import datasets
@@ -372,12 +372,27 @@ def by_metric(rows: list) -> dict:
     return {name: [float(row[name]) for row in rows] for name in rows[0]}
 
 
+def by_variant(runs: list) -> dict:
+    "Variant → metric → list of floats, from one dict of variant → metric → number for each run."
+    return {name: by_metric([run[name] for run in runs]) for name in runs[0]}
+
+
 @contextmanager
 def fixed_iterations() -> Iterator:
     "A context without warnings of estimators that use all their iterations, which is meant here."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
+
+
+def on_one_thread(run: Callable) -> Callable:
+    "A `run` of an experiment on one thread, where sums have one order: the same bits again."
+
+    def run_alone(part, bench):
+        with fixed_iterations(), threadpool_limits(1):
+            return run(part, bench)
+
+    return run_alone
 
 # %% ../../nbs/experiments/records.ipynb #cell-018-1
 @dataclass(frozen=True)

@@ -117,93 +117,69 @@ BOX = 20.0  # side of the box that the ink fits into
 PEN = 1.3  # radius of the pen
 
 
-def _ink(start, end, size=SIZE, radius=PEN):
+def _ink(start, end):
     "The image that a round pen leaves along segments; their ends have the shape (k, 2)."
-    centre = np.arange(size) + 0.5
+    centre = np.arange(SIZE) + 0.5
     pixels = np.stack(np.meshgrid(centre, centre), axis=-1).reshape(-1, 1, 2)
     along = end - start
     length = (along**2).sum(axis=1)
     t = np.clip(((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1), 0, 1)
     distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(axis=1)
-    return np.clip(radius + 0.5 - distance, 0, 1).reshape(size, size)
+    return np.clip(PEN + 0.5 - distance, 0, 1).reshape(SIZE, SIZE)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-016
-def _render(strokes, size=SIZE, box=BOX, radius=PEN):
+def _render(strokes):
     """A drawing as an image like those of MNIST: scaled into a box, centred by its mass.
 
     Parameters
     ----------
     strokes : sequence of arrays of shape (k, 2)
         Points of each stroke of the pen, in any unit; x to the right, y downward.
-    size, box, radius
-        Side of the image, side of the box and radius of the pen, in pixels.
 
     Returns
     -------
-    float array of shape (size, size)
+    float array of shape (28, 28)
         From 0, paper, to 1, ink.
     """
     strokes = [np.asarray(stroke, dtype=float) for stroke in strokes]
     points = np.concatenate(strokes)
     low = points.min(axis=0)
     high = points.max(axis=0)
-    scale = (box - 2 * radius) / max((high - low).max(), 1e-9)
+    scale = (BOX - 2 * PEN) / max((high - low).max(), 1e-9)
 
     def place(part):
         "One end of all segments; a stroke of one point is a segment, too."
         ends = [stroke[part] if len(stroke) > 1 else stroke for stroke in strokes]
-        return (np.concatenate(ends) - (low + high) / 2) * scale + size / 2
+        return (np.concatenate(ends) - (low + high) / 2) * scale + SIZE / 2
 
     start = place(slice(None, -1))
     end = place(slice(1, None))
-    image = _ink(start, end, size, radius)
-    centre = np.arange(size) + 0.5
+    image = _ink(start, end)
+    centre = np.arange(SIZE) + 0.5
     mass = np.array([(image * centre).sum(), (image * centre[:, None]).sum()]) / image.sum()
-    return _ink(start + size / 2 - mass, end + size / 2 - mass, size, radius)
+    return _ink(start + SIZE / 2 - mass, end + SIZE / 2 - mass)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-019
-STROKES = (
-    [[(5, 0), (1, 4), (0, 10), (2, 16), (6, 18), (10, 15), (12, 9), (10, 3), (6, 0)]],
-    [[(0, 0), (0, 18)]],
-    [[(0, 4), (3, 0), (8, 0), (11, 4), (9, 9), (4, 14), (0, 18), (5, 17), (12, 18)]],
-    [
-        [
-            (0, 2),
-            (4, 0),
-            (9, 1),
-            (10, 5),
-            (8, 8),
-            (4, 9),
-            (9, 10),
-            (12, 13),
-            (10, 17),
-            (5, 18),
-            (0, 16),
-        ]
-    ],
-    [[(2, 0), (0, 9), (6, 9), (11, 8)], [(10, 0), (9, 9), (8, 18)]],
-    [[(11, 0), (3, 0), (2, 8), (7, 7), (11, 10), (10, 15), (6, 18), (0, 17)]],
-    [[(8, 0), (4, 4), (1, 10), (1, 15), (5, 18), (9, 16), (10, 12), (6, 10), (2, 13)]],
-    [[(0, 1), (6, 1), (11, 0), (9, 6), (6, 12), (4, 18)]],
-    [
-        [
-            (9, 2),
-            (5, 0),
-            (1, 2),
-            (2, 6),
-            (6, 9),
-            (10, 13),
-            (8, 17),
-            (4, 18),
-            (1, 15),
-            (3, 11),
-            (7, 8),
-            (10, 4),
-            (9, 2),
-        ]
-    ],
-    [[(10, 3), (6, 0), (1, 2), (1, 7), (5, 9), (9, 6), (10, 3), (9, 10), (7, 18)]],
-)  # strokes of the digits from 0 to 9; x to the right, y downward
+_DRAWN = """
+5,0 1,4 0,10 2,16 6,18 10,15 12,9 10,3 6,0
+0,0 0,18
+0,4 3,0 8,0 11,4 9,9 4,14 0,18 5,17 12,18
+0,2 4,0 9,1 10,5 8,8 4,9 9,10 12,13 10,17 5,18 0,16
+2,0 0,9 6,9 11,8 / 10,0 9,9 8,18
+11,0 3,0 2,8 7,7 11,10 10,15 6,18 0,17
+8,0 4,4 1,10 1,15 5,18 9,16 10,12 6,10 2,13
+0,1 6,1 11,0 9,6 6,12 4,18
+9,2 5,0 1,2 2,6 6,9 10,13 8,17 4,18 1,15 3,11 7,8 10,4 9,2
+10,3 6,0 1,2 1,7 5,9 9,6 10,3 9,10 7,18
+"""  # strokes of the digits from 0 to 9, a line for each; x to the right, y downward
+
+
+def _points(stroke):
+    "The points of a stroke, written as x,y x,y …"
+    return [tuple(map(int, point.split(","))) for point in stroke.split()]
+
+
+STROKES = tuple(list(map(_points, digit.split("/"))) for digit in _DRAWN.strip().splitlines())
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022
 def pad_data(record: Record) -> dict:

@@ -253,7 +253,13 @@ def _covering_candidates(templates, shape):
     shape; class, row and column (C, 3).
     """
     K, h, w = templates.shape
-    places = list(itertools.product(range(K), range(shape[0] - h + 1), range(shape[1] - w + 1)))
+    places = list(
+        itertools.product(
+            range(K),
+            range(shape[0] - h + 1),
+            range(shape[1] - w + 1),
+        )
+    )
     masks = np.zeros((len(places), *shape), bool)
     for mask, (k, row, column) in zip(masks, places):
         mask[row : row + h, column : column + w] = templates[k] > LEVELS / 2
@@ -340,7 +346,16 @@ def _gradient_cover(masks, x, p, b, cost, steps=150):
     "Activations (n, C) in [0, 1] of candidates in scenes x (n, D), by projected gradient ascent."
     templates = np.where(masks, p, b)
     # Scene by scene: the votes of all candidates at all pixels fill the memory
-    ascents = [_projected_gradient(row[None], templates, cost, b, steps=steps) for row in x]
+    ascents = [
+        _projected_gradient(
+            row[None],
+            templates,
+            cost,
+            b,
+            steps=steps,
+        )
+        for row in x
+    ]
     return np.concatenate([a for a, _ in ascents])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22
@@ -387,7 +402,14 @@ def _compare_in_scenes(settings, bench, data):
     images = handwritten(digits.train_images, digits.scale)
     crisp = learn_templates(images, digits.train_labels, "one")
     rng = np.random.default_rng([bench.seed, settings["n_digits"]])
-    scenes = make_scenes(crisp, settings["n"], settings["n_digits"], shape, noise, rng)
+    scenes = make_scenes(
+        crisp,
+        settings["n"],
+        settings["n_digits"],
+        shape,
+        noise,
+        rng,
+    )
     masks, places = _covering_candidates(crisp, shape)
     # The reading that has the noise of the scenes
     levels = read("mixture", 1 - 2 * noise)
@@ -395,7 +417,15 @@ def _compare_in_scenes(settings, bench, data):
     cost = math.log(len(masks))
     x = scenes.noisy.reshape(len(scenes.noisy), -1)
     g = np.where(x, np.log(p / b), np.log((1 - p) / (1 - b)))
-    true = _as_activations(Found(scenes.digits, scenes.rows, scenes.columns, None), places)
+    true = _as_activations(
+        Found(
+            scenes.digits,
+            scenes.rows,
+            scenes.columns,
+            None,
+        ),
+        places,
+    )
     aim = _coverage(masks, g, true, cost)
     search = SceneSearch(crisp, levels, shape)
 
@@ -527,7 +557,11 @@ def _grey_values(templates, X, kind, variance, cost, seen=1.0):
     if kind == "ink":
         return _set_values(templates, X, cost, seen, 1e-3)
     sets = all_sets(len(templates))
-    mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-3, 1 - 1e-3)
+    mu = np.clip(
+        compose_extremes(*extremes_of_sets(templates, sets)),
+        1e-3,
+        1 - 1e-3,
+    )
     # Without the squares of the image, which are the same for all sets
     values = ((X * seen) @ mu.T - 0.5 * np.sum(seen * mu**2, axis=1)) / variance
     return values - cost * np.sum(sets, axis=1)
@@ -559,7 +593,12 @@ def _learn_grey(X, kind, K, n_steps, rng):
         composed = compose_extremes(*extremes_of_sets(templates, active))
         variance = float(np.mean((X - composed) ** 2))
         # Counts do not read the log-likelihood of a pursuit
-        counted = Compositions().count(templates, X, ones, as_pursuit(templates, active, 0 * ones))
+        counted = Compositions().count(
+            templates,
+            X,
+            ones,
+            as_pursuit(templates, active, 0 * ones),
+        )
         templates = (counted.ink + 1) / (counted.counts + 2)
     return templates, variance
 
@@ -669,12 +708,24 @@ def _find_bars(settings, bench, data):
     def count_found(name):
         counts = []
         for run, (X, bars) in enumerate(problems):
-            tried = FINDERS[name](X, len(bars), run, settings["penalties"])
+            tried = FINDERS[name](
+                X,
+                len(bars),
+                run,
+                settings["penalties"],
+            )
             # A method with several penalties is given credit for its best one
             counts.append(max(int(np.sum(recovery(p, truth=bars) > FOUND)) for p in tried))
         return counts
 
-    return {name: bench.step(name, name, partial(count_found, name)) for name in FINDERS}, {}
+    return {
+        name: bench.step(
+            name,
+            name,
+            partial(count_found, name),
+        )
+        for name in FINDERS
+    }, {}
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37f
 def _rebuild(encode, decode, X, foretell):
@@ -693,21 +744,45 @@ def _rebuild_means(model, templates, variance, X, foretell=False):
     """Composed means (n, D) of the best sets; with `foretell` each number by the set that is best
     for the others.
     """
-    composed = compose_means(templates, small_sets(len(templates)), model.q, model.rule)
+    composed = compose_means(
+        templates,
+        small_sets(len(templates)),
+        model.q,
+        model.rule,
+    )
 
     def encode(columns):
-        return model.explain(templates[:, columns], variance, X[:, columns])[0]
+        return model.explain(
+            templates[:, columns],
+            variance,
+            X[:, columns],
+        )[0]
 
-    return _rebuild(encode, lambda sets, columns: composed[sets, columns], X, foretell)
+    return _rebuild(
+        encode,
+        lambda sets, columns: composed[sets, columns],
+        X,
+        foretell,
+    )
 
 
 def _rebuild_sums(atoms, penalty, positive, X, foretell=False):
     "The same for sums of factors or atoms (K, D) with sparse real codes."
 
     def encode(columns):
-        return sparse_codes(X[:, columns], atoms[:, columns], penalty, positive)
+        return sparse_codes(
+            X[:, columns],
+            atoms[:, columns],
+            penalty,
+            positive,
+        )
 
-    return _rebuild(encode, lambda codes, columns: codes @ atoms[:, columns], X, foretell)
+    return _rebuild(
+        encode,
+        lambda codes, columns: codes @ atoms[:, columns],
+        X,
+        foretell,
+    )
 
 # %% ../../nbs/experiments/inference.ipynb #inference-37g
 MEANS = {
@@ -736,7 +811,12 @@ def _learn_factors(X, K, seed, penalty):
 def _learn_dictionary(X, K, seed, penalty, positive):
     "rebuild(X, foretell) of a dictionary."
     options = {"max_iter": 100, "fit_algorithm": "cd", "random_state": seed}
-    fit = DictionaryLearning(K, alpha=penalty, positive_code=positive, **options).fit(X)
+    fit = DictionaryLearning(
+        K,
+        alpha=penalty,
+        positive_code=positive,
+        **options,
+    ).fit(X)
     return partial(_rebuild_sums, fit.components_, penalty, positive)
 
 
@@ -777,7 +857,11 @@ COSTS = {
     "2 ln K": 2 * math.log(16),
     "3 ln K": 3 * math.log(16),
 }
-LEARNED_COSTS = {"0": 0.0, "ln K": math.log(8), "2 ln K": 2 * math.log(8)}
+LEARNED_COSTS = {
+    "0": 0.0,
+    "ln K": math.log(8),
+    "2 ln K": 2 * math.log(8),
+}
 AIMS = {"free": 0.0, "ln 3": math.log(3)}
 PENALTIES = (0.0, 1.0, 2.0, 4.0, 8.0)
 N_SCENES = (2, 3, 5)

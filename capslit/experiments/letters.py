@@ -92,7 +92,11 @@ def _letters_of(data):
         images = np.pad(2 * data.images > data.scale, ((0, 0), margin, margin))
     writers = min(np.bincount(data.labels, minlength=n))
     rows = np.stack([np.flatnonzero(data.labels == label)[:writers] for label in range(n)])
-    return _Letters(images[rows].astype(np.uint8), names, images.shape[1:])
+    return _Letters(
+        images[rows].astype(np.uint8),
+        names,
+        images.shape[1:],
+    )
 
 # %% ../../nbs/experiments/letters.ipynb #cell-010
 def _made_letters(n=16, seed=1):
@@ -184,7 +188,15 @@ def _geometry_of(codes, n_experts):
     g = poses * active[:, :, None]
     flat = g.reshape(len(g), -1)
     firsts = np.einsum("nl,njc->jlc", a, g)
-    sums = ExpertStatistics(None, None, a.T @ a, firsts, flat.T @ flat, None, None)
+    sums = ExpertStatistics(
+        None,
+        None,
+        a.T @ a,
+        firsts,
+        flat.T @ flat,
+        None,
+        None,
+    )
     return _Geometry(a.sum(axis=0), len(a), *pose_moments(sums))
 
 # %% ../../nbs/experiments/letters.ipynb #cell-014-1
@@ -334,7 +346,14 @@ _CAPITALS = {
     "letters": 36,
     "orders": 12,
 }
-_SEVENS = {"online": "7", "ordered": "7", "sizes": (1, 2), "most": 2, "letters": 2, "orders": 2}
+_SEVENS = {
+    "online": "7",
+    "ordered": "7",
+    "sizes": (1, 2),
+    "most": 2,
+    "letters": 2,
+    "orders": 2,
+}
 PLAN = {
     "omniglot": _CAPITALS
     | {"online": "t", "ordered": "ehktx", "held_out": 15, "letters": 26, "orders": 6},
@@ -520,7 +539,13 @@ def _run_held_out(settings, bench, letters):
         bench.report(f"letter {name}")
         X = _rows(images[:n])
         X_new = _rows(images[n : n + settings["n_new"]])
-        model = learned(X, settings["n_experts"], T, settings["settings"], settings["max_iter"])
+        model = learned(
+            X,
+            settings["n_experts"],
+            T,
+            settings["settings"],
+            settings["max_iter"],
+        )
         model.set_params(truncated=False)
         codes = model.transform(X_new)
         geometry = _geometry_of(model.transform(X), len(model.templates_))
@@ -545,7 +570,11 @@ def _run_held_out(settings, bench, letters):
 # %% ../../nbs/experiments/letters.ipynb #cell-027-1
 def _run_baselines(settings, bench, letters):
     "Log-likelihood for the same writers with one mean template, and with mixtures of templates."
-    learning, new = np.split(letters.images[: settings["letters"]], [settings["n_learned"]], axis=1)
+    learning, new = np.split(
+        letters.images[: settings["letters"]],
+        [settings["n_learned"]],
+        axis=1,
+    )
     new = new[:, : settings["n_new"]]
     metrics = {}
     arrays = {}

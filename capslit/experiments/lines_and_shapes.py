@@ -70,7 +70,14 @@ MOSTLY = 0.75  # share of them in a cause that is mostly found
 def _directions(rows, axis):
     "Rows from their mean over an axis, with length one (over the last); zero, if nothing is left."
     centred = rows - np.mean(rows, axis=axis, keepdims=True)
-    return centred / np.maximum(np.linalg.norm(centred, axis=-1, keepdims=True), 1e-12)
+    return centred / np.maximum(
+        np.linalg.norm(
+            centred,
+            axis=-1,
+            keepdims=True,
+        ),
+        1e-12,
+    )
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-006-1
 def _resemblance(weights, templates):
@@ -81,7 +88,11 @@ def _resemblance(weights, templates):
     correlations is largest. Both are measured from their means over states: a constant can move
     from one vector to another.
     """
-    table = np.einsum("ijp,lmp->iljm", _directions(weights, 1), _directions(templates, 1))
+    table = np.einsum(
+        "ijp,lmp->iljm",
+        _directions(weights, 1),
+        _directions(templates, 1),
+    )
     d, _, k, _ = table.shape
     matched = np.empty((d, d, k))
     for i, l in np.ndindex(d, d):
@@ -193,11 +204,25 @@ def _lines_parts(data, profile):
         runs |= {"n_starts": 4}
         courses = COURSES[:3]
         points = ("exact", "gibbs 1", "gibbs 3", "mean field 1")
-        peers = _peer_parts(1, {"e_step": "exact", "max_iter": 5}, {"alpha": 1.0, "max_iter": 5})
+        peers = _peer_parts(
+            1,
+            {"e_step": "exact", "max_iter": 5},
+            {"alpha": 1.0, "max_iter": 5},
+        )
     truth = {TRUTH: {"e_step": "exact", "n_starts": 1, "start": "truth"}}
     return (
-        *variants("course", starts, {f"course, {e}": {"e_step": e} for e in courses} | truth, 5),
-        *variants("figure4", runs, {f"figure 4, {e}": {"e_step": e} for e in points}, 20),
+        *variants(
+            "course",
+            starts,
+            {f"course, {e}": {"e_step": e} for e in courses} | truth,
+            5,
+        ),
+        *variants(
+            "figure4",
+            runs,
+            {f"figure 4, {e}": {"e_step": e} for e in points},
+            20,
+        ),
         *peers,
     )
 
@@ -218,7 +243,11 @@ def _run_course(settings, bench, data):
 
 def _run_point(settings, bench, data):
     "One point of Figure 4."
-    errors, own, _, correlations = _followed(settings, bench, bench.seed + 1000)
+    errors, own, _, correlations = _followed(
+        settings,
+        bench,
+        bench.seed + 1000,
+    )
     return _errors(correlations, errors, own), {"errors": errors}
 
 
@@ -362,7 +391,15 @@ def _polished(weights, X, n_steps):
     begin = model.initialise(X, 1, 0)._replace(weights=weights[None])
     rounds = [Round(1)]
     data = (X, None, None)
-    end = fit(model, begin, data, rounds=rounds, tol=1e-5, max_iter=n_steps + 1, n_threads=1)
+    end = fit(
+        model,
+        begin,
+        data,
+        rounds=rounds,
+        tol=1e-5,
+        max_iter=n_steps + 1,
+        n_threads=1,
+    )
     return end.parameters.weights[0], float(-end.score[0])
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018-1
@@ -378,7 +415,14 @@ def _run_variant(settings, bench, data):
     fits = [learn(settings, X, SIZES["shapes"], seed) for seed in seeds]
     metrics = {}
     if "polish" in settings or settings["init"] == "truth":
-        fits = [_polished(weights, X, settings.get("polish", 0)) for weights, _ in fits]
+        fits = [
+            _polished(
+                weights,
+                X,
+                settings.get("polish", 0),
+            )
+            for weights, _ in fits
+        ]
         metrics["log_likelihood"] = [value for _, value in fits]
     weights = np.stack([weights for weights, _ in fits])
     correlations = np.stack([_resemblance(w, _true_templates("shapes")) for w in weights])
@@ -405,17 +449,32 @@ def _peer_parts(n_starts, factorial, dictionary):
     "A part for each method, with the options of two of them."
     options = {"factorial": factorial, "dictionary": dictionary}
     settings = {"kind": "peer", "n_starts": n_starts, "options": options}
-    return variants("peer", settings, {f"peer, {name}": {"method": name} for name in METHODS}, 2)
+    return variants(
+        "peer",
+        settings,
+        {f"peer, {name}": {"method": name} for name in METHODS},
+        2,
+    )
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-1
 def _fit_factorial(X, shape, seed, **options):
-    model = _Forgetful(*shape, **options, n_jobs=1, random_state=seed).fit(X)
+    model = _Forgetful(
+        *shape,
+        **options,
+        n_jobs=1,
+        random_state=seed,
+    ).fit(X)
     return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
 
 
 def _fit_nmf(X, shape, seed):
     low = X.min()
-    model = NMF(math.prod(shape), init="random", max_iter=2000, random_state=seed).fit(X - low)
+    model = NMF(
+        math.prod(shape),
+        init="random",
+        max_iter=2000,
+        random_state=seed,
+    ).fit(X - low)
     parts = model.components_
     return parts, lambda Y: model.transform(np.maximum(Y - low, 0)) @ parts + low
 
@@ -434,7 +493,11 @@ def _fit_dictionary(X, shape, seed, **options):
 
 
 def _fit_means(X, shape, seed):
-    model = KMeans(math.prod(shape), n_init=1, random_state=seed).fit(X)
+    model = KMeans(
+        math.prod(shape),
+        n_init=1,
+        random_state=seed,
+    ).fit(X)
     return model.cluster_centers_, lambda Y: model.cluster_centers_[model.predict(Y)]
 
 
@@ -584,7 +647,12 @@ def _measure_cost(settings, bench, data):
             bench.report(f"{name}, {d} vectors of {k} states")
             model = FactorialVectorModel(d, k, inference=inference, noise=0.05)
             parameters = model.initialise(y, 1, bench.seed)
-            seconds[name][place] = _least_time(model, parameters, y, settings["repeats"]) / len(y)
+            seconds[name][place] = _least_time(
+                model,
+                parameters,
+                y,
+                settings["repeats"],
+            ) / len(y)
     counted = [[float(_operations(name, d, k)) for d, k in grid] for name in COST_STEPS]
     arrays = {"operations": np.array(counted)}
     arrays |= {f"seconds {name}": values for name, values in seconds.items()}

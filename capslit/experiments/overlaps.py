@@ -61,7 +61,12 @@ def _scene_sets(bench):
     images = _image_sets(bench.data)
     shift = _largest_shift(bench.data)
     return {
-        name: overlay(*images[name], n, shift, np.random.default_rng((bench.seed, k)))
+        name: overlay(
+            *images[name],
+            n,
+            shift,
+            np.random.default_rng((bench.seed, k)),
+        )
         for k, (name, n) in enumerate(SIZES[bench.profile].items())
     }
 
@@ -92,7 +97,11 @@ class _Named(NamedTuple):
 
 def _patch_layer(bench, **options):
     "A first layer that is yet to learn; `options` differ from `CODES`."
-    return PatchFeatures(**CODES[bench.profile] | options, n_jobs=1, random_state=bench.seed)
+    return PatchFeatures(
+        **CODES[bench.profile] | options,
+        n_jobs=1,
+        random_state=bench.seed,
+    )
 
 
 def _learn_regions(settings, bench, sets):
@@ -118,7 +127,12 @@ def _learn_regions(settings, bench, sets):
         random_state=bench.seed,
     )
     with fixed_iterations():
-        model.fit(X["training"], Y["training"], X["validation"], Y["validation"])
+        model.fit(
+            X["training"],
+            Y["training"],
+            X["validation"],
+            Y["validation"],
+        )
     names = ("objective", "training_error", "validation_error", "accepted")
     curves = {name: model.history_[name] for name in names}
     about = {
@@ -235,9 +249,19 @@ def _learn_votes(settings, bench, scenes):
     "`_Votes` learned from scenes; kinds of patches from up to 20,000 of their windows."
     m = len(bench.data.class_names)
     grid = _window_grid(bench, settings["step"])
-    which, begin, y = _window_examples(scenes, grid, m, np.random.default_rng((bench.seed, 4)))
+    which, begin, y = _window_examples(
+        scenes,
+        grid,
+        m,
+        np.random.default_rng((bench.seed, 4)),
+    )
     few = np.flatnonzero(y < m)[:20_000]
-    windows = _cut_windows(scenes.scenes, which[few], begin[few], bench.data.images.shape[1:])
+    windows = _cut_windows(
+        scenes.scenes,
+        which[few],
+        begin[few],
+        bench.data.images.shape[1:],
+    )
     layer = bench.step(
         "patches",
         "learning patches",
@@ -245,9 +269,20 @@ def _learn_votes(settings, bench, scenes):
     )
     codes = layer.transform(windows)
     model = _window_classifier(settings, len(y), bench)
-    votes = _Votes(model, layer, codes.mean(axis=0), codes.std(), grid, len(y))
+    votes = _Votes(
+        model,
+        layer,
+        codes.mean(axis=0),
+        codes.std(),
+        grid,
+        len(y),
+    )
     words = f"coding {len(y):,} windows"
-    X = bench.step("codes", words, lambda: votes.coded(scenes.scenes, which, begin))
+    X = bench.step(
+        "codes",
+        words,
+        lambda: votes.coded(scenes.scenes, which, begin),
+    )
     with fixed_iterations():
         bench.step("fit", "learning votes", lambda: model.fit(X, y))
     return votes
@@ -272,7 +307,12 @@ def _learn_windows(settings, bench, sets):
     pairs = {name: _named_somewhere(probabilities, sharpness) for name, probabilities in P.items()}
     about = {"sharpness": sharpness, "n_windows": votes.n_windows}
     model = votes.model
-    return _Named(pairs, _history(model), model.coef_.size + model.intercept_.size, about)
+    return _Named(
+        pairs,
+        _history(model),
+        model.coef_.size + model.intercept_.size,
+        about,
+    )
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-2
 MANIFOLDS = {
@@ -320,7 +360,13 @@ def _learn_manifolds(images, labels, sizes, seed, noise=0.04):
     axes = G @ (vectors / np.sqrt(values + noise)[:, :, None])
     constants = np.log1p(values / noise).sum(axis=2) - 2 * np.log(np.maximum(weights, 1e-9))
     means = means.astype(np.float32)
-    return _Manifolds(means, axes.astype(np.float32), constants, noise, images.shape[1:])
+    return _Manifolds(
+        means,
+        axes.astype(np.float32),
+        constants,
+        noise,
+        images.shape[1:],
+    )
 
 # %% ../../nbs/experiments/overlaps.ipynb #explain-3
 def _most_probable(manifolds, label, windows):
@@ -332,7 +378,9 @@ def _most_probable(manifolds, label, windows):
     A = manifolds.axes[label]
     k, _, q = A.shape
     flat = windows.reshape(-1, p)
-    h = (flat @ A.transpose(1, 0, 2).reshape(p, k * q)).reshape(-1, k, q)
+    # One product for all components of the class
+    every_axis = A.transpose(1, 0, 2).reshape(p, k * q)
+    h = (flat @ every_axis).reshape(-1, k, q)
     h -= np.einsum("kpq,kp->kq", A, mu)
     energy = np.square(mu).sum(axis=1) - 2 * flat @ mu.T - np.square(h).sum(axis=2)
     energy = (energy / manifolds.noise + manifolds.constants[label]).reshape(n, t * k)
@@ -352,7 +400,11 @@ def _explain_one(manifolds, left, labels, places):
         np.lib.stride_tricks.sliding_window_view, window_shape=manifolds.shape, axis=(1, 2)
     )
     views = sliding(left)
-    around = np.clip(places[:, None] + STEPS, 0, np.array(views.shape[1:3]) - 1)
+    around = np.clip(
+        places[:, None] + STEPS,
+        0,
+        np.array(views.shape[1:3]) - 1,
+    )
     alone = np.zeros_like(left)
     new_places = np.empty_like(places)
     for label in np.unique(labels):
@@ -360,7 +412,11 @@ def _explain_one(manifolds, left, labels, places):
         for rows in np.array_split(members, -(-len(members) // 2000)):
             tried = around[rows]
             windows = views[rows[:, None], tried[..., 0], tried[..., 1]]
-            best, image = _most_probable(manifolds, label, windows.reshape(*tried.shape[:2], -1))
+            best, image = _most_probable(
+                manifolds,
+                label,
+                windows.reshape(*tried.shape[:2], -1),
+            )
             new_places[rows] = tried[np.arange(len(rows)), best]
             frame = sliding(alone, writeable=True)
             frame[rows, *new_places[rows].T] = np.clip(image, 0, 1).reshape(-1, *manifolds.shape)
@@ -407,7 +463,15 @@ def _explain_two(
 
 def _each_alone(manifolds, scenes, labels, places):
     "Images and places from which `explain_two` can begin: each image explains the whole scene."
-    sides = [_explain_one(manifolds, scenes, labels[:, k], places[:, k]) for k in (0, 1)]
+    sides = [
+        _explain_one(
+            manifolds,
+            scenes,
+            labels[:, k],
+            places[:, k],
+        )
+        for k in (0, 1)
+    ]
     images, places = zip(*sides)
     return np.stack(images), np.stack(places, axis=1)
 
@@ -476,14 +540,26 @@ def _explain_block(
         (0, 1),
         (1, 0),
     ):  # the whole scene for one image, and what it leaves for the other
-        trial = _explain_two(coarse, scenes, flat, (np.zeros_like(images), start), order)
+        trial = _explain_two(
+            coarse,
+            scenes,
+            flat,
+            (np.zeros_like(images), start),
+            order,
+        )
         better = trial.remains < remains
         images[:, better] = trial.images[:, better]
         places[better] = trial.places[better]
         remains = np.minimum(trial.remains, remains)
     last = _explain_two(fine, scenes, flat, (images, places), sweeps=2)
     odds = np.take_along_axis(odds, kept, axis=1)
-    return _with_what_they_leave(flat.reshape(n, -1, 2), odds, scenes, last, fine.shape)
+    return _with_what_they_leave(
+        flat.reshape(n, -1, 2),
+        odds,
+        scenes,
+        last,
+        fine.shape,
+    )
 
 
 def _with_what_they_leave(pairs, odds, scenes, explained, shape):
@@ -528,7 +604,13 @@ def _candidates(manifolds, scenes, odds, start, n_labels=6):
     odds = _pair_odds(odds, pairs)
     blocks = np.array_split(np.arange(len(scenes)), -(-len(scenes) // 500))
     explained = Parallel(n_jobs=2, prefer="threads")(
-        delayed(_explain_block)(manifolds, scenes[rows], pairs[rows], odds[rows], start[rows])
+        delayed(_explain_block)(
+            manifolds,
+            scenes[rows],
+            pairs[rows],
+            odds[rows],
+            start[rows],
+        )
         for rows in blocks
     )
     return _Candidates(*map(np.concatenate, zip(*explained)))
@@ -566,7 +648,11 @@ def _left_classes(found, scenes, none):
     is_held = (found.pairs[..., None] == scenes.pairs[:, None, None]).any(axis=3)
     far = np.abs(found.places[:, :, :, None] - scenes.places[:, None, None]).max(axis=4)
     nearest = scenes.pairs[np.arange(len(far))[:, None, None], far.argmin(axis=3)]
-    return np.where(is_held, found.pairs, np.where(far.min(axis=3) <= 2, nearest, none))
+    return np.where(
+        is_held,
+        found.pairs,
+        np.where(far.min(axis=3) <= 2, nearest, none),
+    )
 
 
 def _learn_reader(settings, bench, found, scenes):
@@ -585,7 +671,11 @@ def _learn_reader(settings, bench, found, scenes):
 # %% ../../nbs/experiments/overlaps.ipynb #left-3
 def _of_own_labels(found, logs):
     "Sums (n, h) of the log-probabilities (n, h, 2, m) of both labels of candidates."
-    return np.take_along_axis(logs, found.pairs[..., None], axis=3)[..., 0].sum(axis=2)
+    return np.take_along_axis(
+        logs,
+        found.pairs[..., None],
+        axis=3,
+    )[..., 0].sum(axis=2)
 
 
 def _pair_scores(found, read, votes, reading):
@@ -665,7 +755,13 @@ def _scenes_to_read(settings, bench, sets):
     def draw(k, side, n):
         mine = _halves(len(images))[side]
         rng = np.random.default_rng((bench.seed, k))
-        return overlay(images[mine], labels[mine], n, _largest_shift(bench.data), rng)
+        return overlay(
+            images[mine],
+            labels[mine],
+            n,
+            _largest_shift(bench.data),
+            rng,
+        )
 
     n_read = settings["n_read"]
     scenes = {k: draw(6 + k, 1 - k % 2, n_read) for k in range(settings["rounds"])}
@@ -681,7 +777,12 @@ def _read_once(settings, bench, k, scenes, odds, start):
     """
     images, labels = _image_sets(bench.data)["training"]
     mine = _halves(len(images))[k % 2]
-    learn = partial(_learn_manifolds, images[mine], labels[mine], seed=bench.seed + k)
+    learn = partial(
+        _learn_manifolds,
+        images[mine],
+        labels[mine],
+        seed=bench.seed + k,
+    )
     sizes = (MANIFOLDS[bench.profile], FINE_MANIFOLDS[bench.profile])
     suffix = str(k + 1) if k else ""
     manifolds = bench.step(
@@ -768,8 +869,16 @@ def _named_read(found, read, truth):
     best = max(tried, key=tried.get)
     scores = {name: _pair_scores(part, read[name], *best) for name, part in found.items()}
     is_true = (found["validation"].pairs == truth[:, None]).all(axis=2)
-    wrong = np.where(is_true, -np.inf, scores["validation"]).max(axis=1)
-    right = np.where(is_true, scores["validation"], -np.inf).max(axis=1)
+    wrong = np.where(
+        is_true,
+        -np.inf,
+        scores["validation"],
+    ).max(axis=1)
+    right = np.where(
+        is_true,
+        scores["validation"],
+        -np.inf,
+    ).max(axis=1)
     told = np.maximum(right, scores.pop("told")[:, 0]) > wrong  # also fitted from the true images
     return {name: _named_by(found[name], values) for name, values in scores.items()}, {
         "vote_weight": best[0],

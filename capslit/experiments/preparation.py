@@ -41,7 +41,11 @@ def _deslant(images):
     middle = grey.sum(axis=2) @ rows / mass
     shift = (slant[:, None] * (rows - middle[:, None])).astype(np.float32)
     columns = np.arange(width, dtype=np.float32) + shift[:, :, None]
-    return resample(grey, np.broadcast_to(rows[:, None], columns.shape), columns)
+    return resample(
+        grey,
+        np.broadcast_to(rows[:, None], columns.shape),
+        columns,
+    )
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-07
 # Corners in an image with a border of one pixel: as it is, moved along one axis, along both
@@ -214,7 +218,17 @@ def _nearness(D, labels, classes, width):
     """Logarithms (n, classes) of the sums of exp(−D / 2 width) over the candidates of a class; of
     none, 60 below the largest.
     """
-    sums = [logsumexp(np.where(labels == c, -D / (2 * width), -np.inf), axis=1) for c in classes]
+    sums = [
+        logsumexp(
+            np.where(
+                labels == c,
+                -D / (2 * width),
+                -np.inf,
+            ),
+            axis=1,
+        )
+        for c in classes
+    ]
     sums = np.stack(sums, axis=1)
     return np.maximum(sums, sums.max(axis=1, keepdims=True) - 60)
 
@@ -245,7 +259,12 @@ def _pooled(scores, y, classes):
     "The exponents of densities, and the error and log-loss of their product."
     # Two opinions on the same image are not independent; exponents allow for that
     a = _exponents(scores, np.searchsorted(classes, y))
-    numbers, _ = _judged(np.tensordot(a, np.asarray(scores), 1), y, classes, 1)
+    numbers, _ = _judged(
+        np.tensordot(a, np.asarray(scores), 1),
+        y,
+        classes,
+        1,
+    )
     del numbers["bits"]
     return numbers | {"exponents": a.tolist()}
 
@@ -256,7 +275,11 @@ def _fit(settings, bench, group, m, r, seed):
     rows = _divided(data, settings.get("n_fit"))
     n_axes = settings.get("n_axes")
     prepared = _prepare(data, settings["preparation"], rows[group], n_axes)
-    X, y = bench.step("images", "preparing", lambda: prepared.to_learn(rows[group]))
+    X, y = bench.step(
+        "images",
+        "preparing",
+        lambda: prepared.to_learn(rows[group]),
+    )
     n_pixels = data.images[0].size
     max_iter = settings.get("max_iter", MAX_ITER)
     model = bench.step(
@@ -322,7 +345,14 @@ def _choose(settings, bench, _):
     "The size, the noise without and with tangents, and the tangents' reach with the fewest errors."
     noises = settings.get("noises", NOISES)
     m, r, noise = _best_size(bench.finished, settings["preparation"], noises)
-    prepared, rows, model = _fit(settings, bench, "fit", m, r, bench.seed)
+    prepared, rows, model = _fit(
+        settings,
+        bench,
+        "fit",
+        m,
+        r,
+        bench.seed,
+    )
     # Tangents make recognition slow
     few = rows["choose"][:MOST]
     views = [prepared.to_recognise(few, place) for place in range(settings.get("n_places", 1))]
@@ -351,7 +381,14 @@ def _choose(settings, bench, _):
     }
     ways = _ways(views, chosen)
     return chosen | {
-        "ways": {way: bench.step(way, way, lambda: scores(*ways[way])) for way in ways}
+        "ways": {
+            way: bench.step(
+                way,
+                way,
+                lambda: scores(*ways[way]),
+            )
+            for way in ways
+        }
     }, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18
@@ -361,7 +398,13 @@ def _test(settings, bench, _):
     """
     chosen = bench.finished[f"choice.{settings['preparation']}"]
     size = (chosen["m"], chosen["r"])
-    prepared, rows, model = _fit(settings, bench, "all", *size, settings["seed"])
+    prepared, rows, model = _fit(
+        settings,
+        bench,
+        "all",
+        *size,
+        settings["seed"],
+    )
     places = range(settings.get("n_places", 1))
     views = [prepared.to_recognise(rows["test"], place) for place in places]
     metrics = {"n": len(rows["test"])}
@@ -393,7 +436,13 @@ def _choose_near(settings, bench, _):
     """
     chosen = bench.finished[f"choice.{settings['preparation']}"]
     size = (chosen["m"], chosen["r"])
-    prepared, rows, model = _fit(settings, bench, "fit", *size, bench.seed)
+    prepared, rows, model = _fit(
+        settings,
+        bench,
+        "fit",
+        *size,
+        bench.seed,
+    )
     X, y, T = view = prepared.to_recognise(rows["choose"])
     near = _distances(bench, prepared, view, rows["fit"])
     T = T * np.float32(chosen["amount"])
@@ -447,7 +496,12 @@ def _test_near(settings, bench, _):
     metrics = {"n": len(y)}
     arrays = {"labels": y.astype(np.uint8)}
     for way, scores in logs.items():
-        numbers, arrays[way] = _judged(scores, y, model.classes_, X.shape[1])
+        numbers, arrays[way] = _judged(
+            scores,
+            y,
+            model.classes_,
+            X.shape[1],
+        )
         metrics[way] = {name: numbers[name] for name in ("error", "log_loss")}
     return metrics, arrays
 
@@ -498,15 +552,31 @@ def _parts_of(data, preparation, sizes):
         return Part(name, settings, copies * cost, True, reads=reads, learner=kind)
 
     tried = [
-        part("size", f"size.{preparation}.{m}.{r}", fitted | {"m": m, "r": r}, (), m * (r + 2.0))
+        part(
+            "size",
+            f"size.{preparation}.{m}.{r}",
+            fitted | {"m": m, "r": r},
+            (),
+            m * (r + 2.0),
+        )
         for m, r in sizes
     ]
     choice = f"choice.{preparation}"
     yield from tried
-    yield part("choice", choice, fitted | places, tuple(one.name for one in tried))
+    yield part(
+        "choice",
+        choice,
+        fitted | places,
+        tuple(one.name for one in tried),
+    )
     for seed in range(SEEDS[data]):
         settings = common | places | {"seed": seed}
-        yield part("test", f"test.{preparation}.{seed}", settings, (choice,))
+        yield part(
+            "test",
+            f"test.{preparation}.{seed}",
+            settings,
+            (choice,),
+        )
     if (data, preparation) in NEAR:
         near = f"near.{preparation}"
         yield part("near", near, common, (choice,))

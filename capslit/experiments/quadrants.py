@@ -104,7 +104,11 @@ def explain_small(
     """
     K = len(templates)
     sets = all_sets(K)
-    mu = np.clip(compose_extremes(*extremes_of_sets(templates, sets)), 1e-300, 1 - 1e-16)
+    mu = np.clip(
+        compose_extremes(*extremes_of_sets(templates, sets)),
+        1e-300,
+        1 - 1e-16,
+    )
     off = np.log1p(-mu) * seen
     score = X @ (np.log(mu) * seen - off).T + np.sum(off, axis=1)
     margin = 1e-9 * (1 + np.abs(score))
@@ -118,8 +122,16 @@ def explain_small(
     growing = np.ones(len(X), bool)
     while np.any(growing):
         further = chosen[:, None] | 2 ** np.arange(K)
-        scores = np.where(sets[chosen], -np.inf, score[rows[:, None], further])
-        enough = np.max(scores - margin[rows[:, None], further], axis=1, keepdims=True)
+        scores = np.where(
+            sets[chosen],
+            -np.inf,
+            score[rows[:, None], further],
+        )
+        enough = np.max(
+            scores - margin[rows[:, None], further],
+            axis=1,
+            keepdims=True,
+        )
         best = np.argmax(scores >= enough, axis=1)
         growing &= scores[rows, best] > score[rows, chosen] + margin[rows, chosen]
         chosen = np.where(growing, further[rows, best], chosen)
@@ -171,7 +183,12 @@ def _best_templates(templates, active, X, pseudocount=1.0):
     under which the mode of a single template is the same as equation 1.
     """
     templates = templates.copy()
-    sets, which, n = np.unique(active, axis=0, return_inverse=True, return_counts=True)
+    sets, which, n = np.unique(
+        active,
+        axis=0,
+        return_inverse=True,
+        return_counts=True,
+    )
     ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X  # (sets, D)
     blank = n[:, None] - ink
     p = VALUES[:, None, None]
@@ -182,7 +199,11 @@ def _best_templates(templates, active, X, pseudocount=1.0):
         without = sets.copy()
         without[:, k] = False
         U, L = (extreme[on] for extreme in extremes_of_sets(templates, without))
-        mu = np.clip(compose_extremes(np.maximum(U, p), np.minimum(L, p)), 1e-9, 1 - 1e-9)
+        mu = np.clip(
+            compose_extremes(np.maximum(U, p), np.minimum(L, p)),
+            1e-9,
+            1 - 1e-9,
+        )
         gain = np.sum(ink[on] * np.log(mu) + blank[on] * np.log1p(-mu), axis=1) + prior
         if np.any(on):
             templates[k] = VALUES[np.argmax(gain - tie, axis=0)]
@@ -206,7 +227,12 @@ def _em_step(templates, X, learner="equation 1", pseudocount=1.0):
     if learner == "exact M-step":
         return _best_templates(templates, active, X, pseudocount), score
     model = Compositions(prune=learner == "votes that pay", pseudocount=pseudocount)
-    counted = model.count(templates, X, np.ones(len(X)), as_pursuit(templates, active, score))
+    counted = model.count(
+        templates,
+        X,
+        np.ones(len(X)),
+        as_pursuit(templates, active, score),
+    )
     statistics = ExpertStatistics(*(np.asarray(a)[None] for a in counted))
     return model.m_step(None, statistics).templates[0], score
 
@@ -217,7 +243,11 @@ def start_templates(start: str, X: np.ndarray, rng: np.random.RandomState) -> np
     if start == "images":
         return 0.25 + 0.5 * X[rng.permutation(len(X))[:8]]
     truth = as_rows(quadrant_templates())
-    starts = {"uniform": noise, "near ½": 0.4 + 0.2 * noise, "truth and noise": (truth + noise) / 2}
+    starts = {
+        "uniform": noise,
+        "near ½": 0.4 + 0.2 * noise,
+        "truth and noise": (truth + noise) / 2,
+    }
     return starts[start]
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-025-1
@@ -253,10 +283,22 @@ def learn_experts(
 # %% ../../nbs/experiments/quadrants.ipynb #cell-037
 def _foretold_by_truth(X):
     "Probability of ink (n, 36) of each pixel, given the 35 others, under the true distribution."
-    parts = X.reshape(-1, 2, SIDE, 2, SIDE).swapaxes(2, 3).reshape(-1, 4, SIDE**2)
+    parts = (
+        X.reshape(-1, 2, SIDE, 2, SIDE)
+        .swapaxes(2, 3)
+        .reshape(
+            -1,
+            4,
+            SIDE**2,
+        )
+    )
     others = parts.sum(axis=2, keepdims=True) - parts
     sure = (0.25 + 0.5 / 2**9) / (0.25 + 0.5 / 2**8)  # nine alike, if eight are
-    p = np.where(others == SIDE**2 - 1, sure, np.where(others == 0, 1 - sure, 0.5))
+    p = np.where(
+        others == SIDE**2 - 1,
+        sure,
+        np.where(others == 0, 1 - sure, 0.5),
+    )
     return p.reshape(-1, 2, 2, SIDE, SIDE).swapaxes(2, 3).reshape(X.shape)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039
@@ -285,7 +327,11 @@ def learned_experts(templates: np.ndarray) -> _Learned:
         return composed(explain_small(templates, X)[0])
 
     def predict(X, d):
-        active, _ = explain_small(templates, X, seen=np.arange(X.shape[1]) != d)
+        active, _ = explain_small(
+            templates,
+            X,
+            seen=np.arange(X.shape[1]) != d,
+        )
         return composed(active)[:, d]
 
     return _Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
@@ -331,7 +377,11 @@ def _learn_autoencoder(X, seed, learning_rate, corruption, epochs):
     )
     for _ in range(epochs):
         shown = X * (rng.random_sample(X.shape) >= corruption)
-        model.partial_fit(shown, X.astype(int), classes=np.arange(X.shape[1]))
+        model.partial_fit(
+            shown,
+            X.astype(int),
+            classes=np.arange(X.shape[1]),
+        )
     W, V = model.coefs_
     c, b = model.intercepts_
 
@@ -401,7 +451,12 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
 
     def predict(X, d):
         shown = np.arange(X.shape[1]) != d
-        codes = sparse_codes(X[:, shown] - 0.5, atoms[:, shown], penalty, positive)
+        codes = sparse_codes(
+            X[:, shown] - 0.5,
+            atoms[:, shown],
+            penalty,
+            positive,
+        )
         return np.clip(0.5 + codes @ atoms[:, d], low, 1 - low)
 
     return _Learned(rebuild, pixel_by_pixel(predict), rebuild_real, atoms, positive)
@@ -424,7 +479,12 @@ def _learn_composed(
 
 def _learn_estimator(X, seed, pseudocount, prune):
     "Eight experts by the package's estimator."
-    model = CompositionalModel(8, pseudocount=pseudocount, prune=prune, random_state=seed).fit(X)
+    model = CompositionalModel(
+        8,
+        pseudocount=pseudocount,
+        prune=prune,
+        random_state=seed,
+    ).fit(X)
     return learned_experts(model.templates_)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-043
@@ -526,12 +586,20 @@ def _curve_parts(size, curve):
         f"exact, {size}": {"learner": "exact M-step", "start": "images", "n_starts": 10},
     }
     methods = {
-        f"{name}{words}, {size}": {"method": name, "grid": _listed(grid), "fixed": fixed}
+        f"{name}{words}, {size}": {
+            "method": name,
+            "grid": _listed(grid),
+            "fixed": fixed,
+        }
         for words, table in (("", PEERS), (", tuned", TUNED))
         for name, (_, grid, fixed) in table.items()
     }
     methods |= {
-        f"{name}, wider, {size}": {"method": name, "grid": _listed(grid), "fixed": PEERS[name][2]}
+        f"{name}, wider, {size}": {
+            "method": name,
+            "grid": _listed(grid),
+            "fixed": PEERS[name][2],
+        }
         for name, grid in WIDER.items()
     }
     steps = {"kind": "composed", "n_steps": N_STEPS}
@@ -559,7 +627,11 @@ def _quick_curve_parts(curve):
     for name, (_, grid, fixed) in TUNED.items():
         first = {key: list(values[:1]) for key, values in grid.items()}
         few = fixed | {key: 2 for key in ("n_steps", "n_starts") if key in fixed}
-        methods[f"{name}, tuned, {size}"] = {"method": name, "grid": first, "fixed": few}
+        methods[f"{name}, tuned, {size}"] = {
+            "method": name,
+            "grid": first,
+            "fixed": few,
+        }
     return (
         *variants("composed", curve | {"kind": "composed", "n_steps": 5}, composed),
         *variants("peer", curve | {"kind": "peer"}, methods),

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AMOUNTS', 'MACHINE', 'SIZES', 'SENT', 'HANDS', 'CHECKS', 'SMALL_CHECKS', 'FITTED', 'SCALE', 'MEMORY', 'LEARNERS',
-           'run_scaling', 'SCALING', 'PANELS', 'timed', 'in_turns', 'Case', 'machine_figures', 'machine_rates',
-           'foretell', 'measured', 'fit_costs', 'Cluster', 'forecast', 'draw_growth', 'draw_memory']
+           'run_scaling', 'SCALING', 'timed', 'in_turns', 'Case', 'machine_figures', 'machine_rates', 'foretell',
+           'measured', 'fit_costs', 'Cluster', 'forecast']
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-002
 import hashlib
@@ -170,7 +170,16 @@ def _stepper(case, data):
     def step():
         nonlocal state
         with em.threads(n_threads) as pool:
-            state = next(em.iterate(model, state, data, rounds, momentum=0.5, pool=pool))
+            state = next(
+                em.iterate(
+                    model,
+                    state,
+                    data,
+                    rounds,
+                    momentum=0.5,
+                    pool=pool,
+                )
+            )
 
     return step
 
@@ -201,7 +210,11 @@ def _time_local(cases, folder, rounds=7):
 def _filed(X, y, folder):
     "The examples as a memory-mapped file."
     np.save(folder / f"{len(X)}.npy", X)
-    return as_source(np.load(folder / f"{len(X)}.npy", mmap_mode="r"), y, labelled=True)
+    return as_source(
+        np.load(folder / f"{len(X)}.npy", mmap_mode="r"),
+        y,
+        labelled=True,
+    )
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020
 @contextmanager
@@ -439,7 +452,18 @@ def _curves(quick):
         "threads": [replace(many, hands=w) for w in HANDS[few]],
         "workers": [replace(there, hands=w) for w in hands],
         "partitions": [replace(small, partitions=k) for k in (2, 4, 16, 64)[few]],
-        "sent": [Case(1_024, p, d, m, small_hands, "cluster", 2) for d, m, p in SENT[few]],
+        "sent": [
+            Case(
+                1_024,
+                p,
+                d,
+                m,
+                small_hands,
+                "cluster",
+                2,
+            )
+            for d, m, p in SENT[few]
+        ],
         "checks": SMALL_CHECKS if quick else CHECKS,
     }
 
@@ -513,7 +537,12 @@ def _measure_memory(settings, bench, parent):
     rows = []
     same = []
     with TemporaryDirectory(dir=parent) as folder:
-        _write_examples(Path(folder), max(settings["sizes"]), settings["p"], bench.seed)
+        _write_examples(
+            Path(folder),
+            max(settings["sizes"]),
+            settings["p"],
+            bench.seed,
+        )
         for n in settings["sizes"]:
             fit = partial(
                 _fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"]
@@ -532,7 +561,14 @@ def _time_passes(folder, case, passes):
     """
     path = Path(folder) / "X.npy"
     y = np.load(Path(folder) / "y.npy")
-    step = _stepper(case, as_source(np.load(path, mmap_mode="r"), y, labelled=True))
+    step = _stepper(
+        case,
+        as_source(
+            np.load(path, mmap_mode="r"),
+            y,
+            labelled=True,
+        ),
+    )
     X = _read_rows(path, min(case.n, 50_000))
     W = case.model()[1].weights.reshape(-1, case.p).astype(np.float32)
     E = X @ W.T
@@ -552,7 +588,14 @@ def _measure_large(settings, bench, parent):
     "A file larger than many memories: its passes, a fit of it, and the same fit in memory."
     n = settings["n"]
     p = settings["p"]
-    case = Case(n, p, settings["fit"]["capsule_dim"], 10, hands=2, where="file")
+    case = Case(
+        n,
+        p,
+        settings["fit"]["capsule_dim"],
+        10,
+        hands=2,
+        where="file",
+    )
     size = f"{4 * n * p / 1e9:.1f} GB"
     with TemporaryDirectory(dir=parent) as folder:
         bench.step(
@@ -563,9 +606,19 @@ def _measure_large(settings, bench, parent):
             "passing over the file",
             lambda: _time_passes(folder, case, settings["passes"]),
         )
-        fit = partial(_fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"])
+        fit = partial(
+            _fit_apart,
+            folder,
+            n,
+            parameters=settings["fit"],
+            apart=settings["apart"],
+        )
         fits = [
-            bench.step(words, f"fitting {size}, {words}", lambda: fit(in_memory=in_memory))
+            bench.step(
+                words,
+                f"fitting {size}, {words}",
+                lambda: fit(in_memory=in_memory),
+            )
             for words, in_memory in (("from a file", False), ("in memory", True))
         ]
     metrics = {
@@ -598,7 +651,11 @@ def _cost_model(cases, seconds, cores=None):
     "Seconds for one of each of `AMOUNTS`, as a dict, by non-negative least squares."
     table = np.array([list(_amounts(case, cores).values()) for case in cases])
     table = table / np.asarray(seconds)[:, None]
-    unit = np.where(table.any(axis=0), np.linalg.norm(table, axis=0), 1)
+    unit = np.where(
+        table.any(axis=0),
+        np.linalg.norm(table, axis=0),
+        1,
+    )
     found, _ = nnls(table / unit, np.ones(len(cases)))
     return dict(zip(AMOUNTS, found / unit))
 
@@ -660,76 +717,3 @@ def forecast(costs: dict, case: Case, cluster: Cluster) -> dict:
         "schedule": schedule,
         "total": max(compute, read) + send + schedule,
     }
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-048
-PANELS = {
-    "n": "examples $n$",
-    "p": "inputs $p$",
-    "d": "dimension $d$",
-    "m": "capsules $m$",
-    "threads": "threads",
-    "workers": "worker processes",
-}
-
-
-def draw_growth(record: Record, costs: dict) -> Any:
-    "Times of an iteration, measured and of the cost model; a matplotlib Figure."
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 3, figsize=(7.0, 4.8))
-    for axis, (name, words) in zip(axes.flat, PANELS.items()):
-        _draw_curve(axis, record, costs, name, lambda case: True, "C0", "o")
-        if name == "n":
-            alone = lambda case: case.hands == 1
-            _draw_curve(axis, record, costs, "file", alone, "C2", "s")
-        axis.set(xlabel=words, ylabel="time / ms" if axis in axes[:, 0] else "")
-    line, points, *_, file = axes[0, 0].get_lines()
-    figure.legend(
-        [line, points, file],
-        ["cost model", "measured", "measured, from a file"],
-        loc="outside upper center",
-        ncols=3,
-    )
-    return figure
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-048-1
-def _draw_curve(axis, record, costs, name, shown, colour, marker):
-    "One curve of `draw_growth`: the cost model as a line, and measured points."
-    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
-
-    cases, seconds = zip(*[pair for pair in zip(*measured(record, name)) if shown(pair[0])])
-    size = {"file": "n", "threads": "hands", "workers": "hands"}.get(name, name)
-    x = [getattr(case, size) for case in cases]
-    cores = record.machine["cores"]
-    axis.plot(
-        x, [1e3 * foretell(costs, case, cores) for case in cases], color="C1", label="_cost model"
-    )
-    words = f"_measured{', from a file' * (name == 'file')}"
-    axis.plot(x, 1e3 * np.array(seconds), marker, color=colour, label=words)
-    axis.set(xscale="log", yscale="log")
-    if size == "n":
-        ticks = LogLocator()
-    else:
-        ticks = FixedLocator(x[::2] if len(x) > 3 else x)
-    axis.xaxis.set_major_locator(ticks)
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    for side in (axis.xaxis, axis.yaxis):
-        side.set_minor_locator(NullLocator())
-        side.set_major_formatter(lambda value, _: f"{value:,g}")
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-049
-def draw_memory(record: Record) -> Any:
-    "Resident memory that a fit adds, against the number of examples; a matplotlib Figure."
-    import matplotlib.pyplot as plt
-
-    part = record.parts["memory"]["parameters"]
-    n = np.array(part["sizes"])
-    rows = record.array("memory", MEMORY)
-    added = (rows[:, :, 2] - rows[:, :, 1]) / 1e6
-    figure, axis = plt.subplots(figsize=(5.4, 3.4))
-    axis.plot(n / 1000, 4e-6 * n * part["p"], ":", color="C6", label="the inputs themselves")
-    axis.plot(n / 1000, added[:, 1], "s-", color="C1", label="fit in memory")
-    axis.plot(n / 1000, added[:, 0], "o-", color="C0", label="fit from a file")
-    axis.set(xlabel="examples $n$ / 1,000", ylabel="memory that is added / MB", ylim=(0, None))
-    axis.legend()
-    return figure

@@ -39,7 +39,13 @@ def handwritten(images: np.ndarray, scale: float) -> np.ndarray:
     """
     images = np.asarray(images, np.float32)
     if images.shape[1] < 16:
-        images = ndimage.zoom(images, (1, 2, 2), order=1, grid_mode=True, mode="nearest")
+        images = ndimage.zoom(
+            images,
+            (1, 2, 2),
+            order=1,
+            grid_mode=True,
+            mode="nearest",
+        )
     return _in_the_middle(images > scale / 2)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-004-1
@@ -48,7 +54,11 @@ def _in_the_middle(images):
     n, *shape = images.shape
     shifts = [_to_the_middle(np.any(images, axis=axis)) for axis in (2, 1)]
     poses = np.stack([*shifts, np.zeros(n)], axis=1)
-    moved = warp(images.reshape(n, -1).astype(np.float32), poses, shape)
+    moved = warp(
+        images.reshape(n, -1).astype(np.float32),
+        poses,
+        shape,
+    )
     return moved.reshape(images.shape) > 0.5
 
 
@@ -57,7 +67,11 @@ def _to_the_middle(inked):
     length = inked.shape[1]
     first = np.argmax(inked, axis=1)
     last = length - 1 - np.argmax(inked[:, ::-1], axis=1)
-    return np.where(np.any(inked, axis=1), (length - 1 - first - last) // 2, 0)
+    return np.where(
+        np.any(inked, axis=1),
+        (length - 1 - first - last) // 2,
+        0,
+    )
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-006
 LEVELS = 20  # probabilities are twentieths, and none is 1
@@ -250,7 +264,11 @@ class _SceneTables:
         gained = raised - self.log[:, :, None]
         self.table = gained.astype(np.float32).reshape(2 * LEVELS, -1)
         masks = np.zeros((*self.shape, len(self.votes), len(self.templates)), np.float32)
-        masks[:h, :w] = np.moveaxis(self.templates[..., None] == self.votes, 0, -1)
+        masks[:h, :w] = np.moveaxis(
+            self.templates[..., None] == self.votes,
+            0,
+            -1,
+        )
         self.masks = np.conj(fft.rfft2(masks, axes=(0, 1)))  # (height, width/2 + 1, L, K)
 
     def _check_scenes(self, scenes):
@@ -278,9 +296,17 @@ class _SceneGains(_SceneTables):
 
     def all_gains(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
-        code = np.moveaxis(LEVELS * scenes.astype(np.intp) + composed, 0, -1)  # (height, width, n)
+        code = np.moveaxis(
+            LEVELS * scenes.astype(np.intp) + composed,
+            0,
+            -1,
+        )  # (height, width, n)
         votes = fft.rfft2(self.table[code], axes=(0, 1))  # (height, width/2 + 1, n, L)
-        gains = fft.irfft2(votes @ self.masks, s=self.shape, axes=(0, 1))
+        gains = fft.irfft2(
+            votes @ self.masks,
+            s=self.shape,
+            axes=(0, 1),
+        )
         return gains[: self.places[0], : self.places[1]]
 
     def best(self, scenes: np.ndarray, composed: np.ndarray) -> list:
@@ -556,7 +582,11 @@ def _compare_methods(settings, bench, data):
     }
     for reading, values in (("original", BACKGROUNDS), ("mixture", ALPHAS)):
         tune = partial(_tune, reading, values, templates, tuning, most)
-        special[reading, "tuned"], tried = bench.step(f"tuning, {reading}", reading, tune)
+        special[reading, "tuned"], tried = bench.step(
+            f"tuning, {reading}",
+            reading,
+            tune,
+        )
         arrays |= tried
     plain = {}  # searches without a price, from which those with one begin
     for name, (reading, value, priced, iterated) in METHODS.items():

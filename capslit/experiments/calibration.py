@@ -262,7 +262,11 @@ def _calibration_parts(data, profile):
         for peer in peer_parts(data, profile)
     ]
     longer = [
-        Part(name, common | {"model": name.removesuffix("-long"), "lengthened": True}, 50.0)
+        Part(
+            name,
+            common | {"model": name.removesuffix("-long"), "lengthened": True},
+            50.0,
+        )
         for name in LONG
     ]
     return *peers, *longer

@@ -123,7 +123,11 @@ def _ink(start, end):
     pixels = np.stack(np.meshgrid(centre, centre), axis=-1).reshape(-1, 1, 2)
     along = end - start
     length = (along**2).sum(axis=1)
-    t = np.clip(((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1), 0, 1)
+    t = np.clip(
+        ((pixels - start) * along).sum(axis=2) / np.where(length > 0, length, 1),
+        0,
+        1,
+    )
     distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(axis=1)
     return np.clip(PEN + 0.5 - distance, 0, 1).reshape(SIZE, SIZE)
 
@@ -220,7 +224,12 @@ def _draw_disc(axis, pose, places, images, own):
     else:
         edge = {"lw": 0.8, "ec": plt.rcParams["text.color"]}
     axis.add_patch(plt.Circle((0, 0), 1, fill=False, **edge))
-    axis.plot(*zip((0, 0), pose), "o-", color="C0" if own else "C1", markevery=[1])
+    axis.plot(
+        *zip((0, 0), pose),
+        "o-",
+        color="C0" if own else "C1",
+        markevery=[1],
+    )
     direction = np.arctan2(places[:, 1], places[:, 0])
 
     def away(other):
@@ -234,7 +243,13 @@ def _draw_disc(axis, pose, places, images, own):
             picture = ink_colours()(images[i] / 255)
             picture[..., 3] *= 1 if away(angle)[i] < 0.35 else 0.28
             where = 1.42 * np.array([np.cos(direction[i]), np.sin(direction[i])])
-            axis.add_artist(AnnotationBbox(OffsetImage(picture, zoom=0.5), where, frameon=False))
+            axis.add_artist(
+                AnnotationBbox(
+                    OffsetImage(picture, zoom=0.5),
+                    where,
+                    frameon=False,
+                )
+            )
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022-2
 def draw_pad(record: Record) -> Any:

@@ -88,7 +88,12 @@ def draw_learning(record: Record) -> Any:
     for axis in axes:
         axis.set_xlabel("iteration")
         for start in rounds:
-            axis.axvline(start, color=plt.rcParams["text.color"], lw=0.6, ls=":")
+            axis.axvline(
+                start,
+                color=plt.rcParams["text.color"],
+                lw=0.6,
+                ls=":",
+            )
     axes[0].set(
         ylabel="error / %",
         ylim=(0.8 * errors.min(), np.quantile(errors, 0.985)),
@@ -365,7 +370,11 @@ def _sheet(pictures, columns):
     sheet[:n] = pictures
     sheet = sheet.reshape(-1, columns, height, width).swapaxes(1, 2).reshape(-1, columns * width)
     buffer = io.BytesIO()
-    Image.fromarray(sheet // 16 * 17).save(buffer, format="png", optimize=True)
+    Image.fromarray(sheet // 16 * 17).save(
+        buffer,
+        format="png",
+        optimize=True,
+    )
     png = base64.b64encode(buffer.getvalue()).decode()
     return {"png": png, "columns": columns, "rows": len(sheet) // height}
 

@@ -32,7 +32,16 @@ def _start_parts(data, profile):
         return Part(name, COMMON | settings, cost=float(count))
 
     noise = enumerate(NOISE, 1)
-    random = [part(f"noise-{scale:g}", "random", scale, n_starts, i) for i, scale in noise]
+    random = [
+        part(
+            f"noise-{scale:g}",
+            "random",
+            scale,
+            n_starts,
+            i,
+        )
+        for i, scale in noise
+    ]
     return part("subspace", "subspace", 1.0, 1, 0), *random
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-007
@@ -157,7 +166,11 @@ def _cause_parts(data, profile):
     common = COMMON | {"n_updates": n_updates}
     starts = dict.fromkeys(CAUSES_OF_START, n_starts) | {"subspace": 1}
     return tuple(
-        Part(kind.replace(" ", "-"), common | {"start": kind, "n_starts": n}, cost=float(n))
+        Part(
+            kind.replace(" ", "-"),
+            common | {"start": kind, "n_starts": n},
+            cost=float(n),
+        )
         for kind, n in starts.items()
     )
 

@@ -16,7 +16,12 @@ from .viewpoints import divided, network, one_thread
 # %% ../../nbs/experiments/heads.ipynb #cell-054
 def _regression_head(dim, X, y, X_val, y_val):
     "Capsule regression with capsules of `dim` dimensions, stopped by the validation images."
-    return CapsuleClassifier.paper(dim, random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
+    return CapsuleClassifier.paper(dim, random_state=0).fit(
+        X,
+        y,
+        X_val=X_val,
+        y_val=y_val,
+    )
 
 
 def _logistic_head(C, X, y, X_val, y_val):

@@ -222,6 +222,7 @@ def _compare_searches(settings, bench, data):
         templates = _templates_of(settings["templates"], rng)
         X, true = _drawn_with_experts(settings["n"], rng)
         values = _set_values(templates, X, cost)
+        # All searches see the same images, so that they can be compared in pairs
         active = {name: search(X, templates, cost) for name, search in SEARCHES.items()}
         runs.append({name: _compared(sets, true, values) for name, sets in active.items()})
     # The relaxed optimum bounds that of sets from above; the last run shows by how much
@@ -260,6 +261,7 @@ def _covering_candidates(templates, shape):
             range(shape[1] - w + 1),
         )
     )
+    # Truth values: there are thousands of candidates
     masks = np.zeros((len(places), *shape), bool)
     for mask, (k, row, column) in zip(masks, places):
         mask[row : row + h, column : column + w] = templates[k] > LEVELS / 2
@@ -363,6 +365,7 @@ def _cover_searches(p, b, cost):
     """Searches in scenes of crisp digits: from masks (C, D), gains (n, D) and scenes (n, D) to
     activations (n, C).
     """
+    # The probability with which a candidate of this cost is active when nothing is seen
     prior = 1 / (1 + math.exp(cost))
     return {
         "each alone": lambda masks, g, x: g @ masks.T > cost,
@@ -490,6 +493,7 @@ def _learn_with_costs(settings, bench, data):
     images.
     """
     options = {name: settings[name] for name in ("n_experts", "init", "max_iter", "n_init")}
+    # The same new images for all runs
     test, _ = _drawn_with_experts(settings["n_test"], np.random.RandomState([bench.seed, 400]))
     runs = []
     for run in range(settings["n_runs"]):
@@ -583,6 +587,7 @@ def _learn_grey(X, kind, K, n_steps, rng):
     """Templates (K, D) of images in [0, 1] by the best sets and equation 1, from images mixed with
     ½, and the variance about them.
     """
+    # Halfway to ½, where an expert abstains, so that no pixel is decided at the start
     templates = 0.25 + 0.5 * X[rng.permutation(len(X))[:K]]
     variance = 0.1
     sets = all_sets(K)
@@ -632,6 +637,7 @@ def _compare_grey(settings, bench, data):
             if name == "binary":
                 images = [(grey > 0.5).astype(float) for grey in images]
             X, X_test = images
+            # The three readings begin from the same images
             rng = np.random.RandomState([bench.seed, 600 + run])
             templates, variance = _learn_grey(X, kind, K, settings["n_steps"], rng)
             aim = (templates, X_test, kind, variance, math.log(K))
@@ -675,6 +681,7 @@ def _factor_parts(X, K, seed, penalties):
     "The best of five starts of non-negative factors."
     options = {"init": "random", "max_iter": 1000}
     positive = np.maximum(X, 0)
+    # Random starts end in different optima; the smallest error chooses
     fits = [NMF(K, **options, random_state=seed + i).fit(positive) for i in range(5)]
     return [min(fits, key=lambda fit: fit.reconstruction_err_).components_]
 

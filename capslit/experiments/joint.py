@@ -93,10 +93,22 @@ def _assessed(model, run, data, given, seed):
     curves.
     """
     z, y, _, rows = data["training"]
-    scores, q = replace(model, memory=None).kinds(run.parameters, z, y, rows)
+    scores, q = replace(model, memory=None).kinds(
+        run.parameters,
+        z,
+        y,
+        rows,
+    )
     terms = zip(("kinds", "log_probability", "price"), model.terms(run.parameters, scores, q, y))
     metrics = {name: float(np.mean(term)) for name, term in terms}
-    codes = {name: _probabilities(model, run.parameters, batch[0]) for name, batch in data.items()}
+    codes = {
+        name: _probabilities(
+            model,
+            run.parameters,
+            batch[0],
+        )
+        for name, batch in data.items()
+    }
     classifier, _ = _capsules_on(codes["training"], y, given, seed)
     for name, batch in data.items():
         metrics[f"{name}_error"] = _error_of(model, run.parameters, batch)
@@ -119,7 +131,11 @@ def _start_of(given, bench):
     sets = image_sets(bench.protocol, given["n_train"])
     layer = PatchFeatures(**given["features"], random_state=bench.seed, n_jobs=1)
     with fixed_iterations():
-        bench.step("features", "learning patches", lambda: layer.fit(sets["training"][0]))
+        bench.step(
+            "features",
+            "learning patches",
+            lambda: layer.fit(sets["training"][0]),
+        )
     data = {}
     for name in ("training", "validation"):
         X, y = sets[name]
@@ -150,8 +166,16 @@ def _run_joint(given, bench, _):
         "n_validation": len(data["validation"][1]),
     }
     for name, batch in data.items():
-        metrics[f"before_{name}_error"] = _error_of(start.model, start.parameters, batch)
-    control = replace(start.model, n_sweeps=0, held=start.parameters[:-1])
+        metrics[f"before_{name}_error"] = _error_of(
+            start.model,
+            start.parameters,
+            batch,
+        )
+    control = replace(
+        start.model,
+        n_sweeps=0,
+        held=start.parameters[:-1],
+    )
     ends = {"": start.parameters}
     arrays = {}
     for name, model, begin in (
@@ -205,10 +229,20 @@ def _run_drawn(given, bench, _):
     )
 
     def judge(parameters, name):
-        return _by_draws(start.model, parameters, data[name], given["n_judged"], bench.seed)
+        return _by_draws(
+            start.model,
+            parameters,
+            data[name],
+            given["n_judged"],
+            bench.seed,
+        )
 
     metrics = {}
-    ends = {"before": start.parameters, "joint": joint.parameters, "drawn": path[-1]}
+    ends = {
+        "before": start.parameters,
+        "joint": joint.parameters,
+        "drawn": path[-1],
+    }
     for name, batch in data.items():
         for run, parameters in ends.items():
             error, log_probability = judge(parameters, name)
@@ -245,7 +279,11 @@ SCALE = {
         "n_iter": 20,
     },
 }
-STAGES = {"mixture-30": ("mixture", 30.0), "mixture-1": ("mixture", 1.0), "gates": ("gates", 1.0)}
+STAGES = {
+    "mixture-30": ("mixture", 30.0),
+    "mixture-1": ("mixture", 1.0),
+    "gates": ("gates", 1.0),
+}
 DRAWN = {"paper": ("mixture-30", "gates"), "quick": ("gates",)}
 
 

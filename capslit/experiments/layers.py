@@ -46,7 +46,13 @@ def _deformed_features(layer, X, y, out, deformations):
     """Fill `out` (n, q) with features of deformed images, made of X (…, height · width); their
     labels.
     """
-    stream = DeformedImages(X.reshape(-1, *layer.image_shape_), y, len(out), deformations, 500)
+    stream = DeformedImages(
+        X.reshape(-1, *layer.image_shape_),
+        y,
+        len(out),
+        deformations,
+        500,
+    )
     return stream.write(out, lambda images: layer.transform(images.reshape(len(images), -1)))
 
 # %% ../../nbs/experiments/layers.ipynb #cell-010
@@ -72,7 +78,13 @@ def _enlarged(layer, own, X, n_extra, deformations):
     F, y = own
     features = np.empty((len(F) + n_extra, F.shape[1]), np.float32)
     features[: len(F)] = F
-    more = _deformed_features(layer, X, y, features[len(F) :], deformations)
+    more = _deformed_features(
+        layer,
+        X,
+        y,
+        features[len(F) :],
+        deformations,
+    )
     return features, np.concatenate([y, more])
 
 # %% ../../nbs/experiments/layers.ipynb #layers-moves-3
@@ -145,9 +157,17 @@ def _run_network(settings, bench, data):
 
     torch.manual_seed(settings["seed"])
     features = *FEATURES[size], *LAST[size]
-    net = cn.ConvolutionalNetwork(shape[0], len(images.class_names), features=features)
+    net = cn.ConvolutionalNetwork(
+        shape[0],
+        len(images.class_names),
+        features=features,
+    )
     options = {name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
-    bench.step("fit", "training", lambda: cn.learn(net, loss, *sets["training"], **options))
+    bench.step(
+        "fit",
+        "training",
+        lambda: cn.learn(net, loss, *sets["training"], **options),
+    )
     predicted = {name: cn.predict(net, X) for name, (X, _) in sets.items()}
     metrics = {
         f"{name}_error": float(np.mean(predicted[name] != y)) for name, (_, y) in sets.items()
@@ -203,7 +223,11 @@ SMALL = {"n_components": 12, "patch_size": 3, "n_patches": 1000, "n_outputs": 20
 
 # %% ../../nbs/experiments/layers.ipynb #layers-settings-1
 SEEDS = {
-    "mnist": {"large": (1, 2, 3, 4), "plain": (1, 2, 3, 4), "large-deformed": (1,)},
+    "mnist": {
+        "large": (1, 2, 3, 4),
+        "plain": (1, 2, 3, 4),
+        "large-deformed": (1,),
+    },
     "fashion": {"large": (1, 2, 3, 4)},
     "digits": {"plain": (1,)},
 }

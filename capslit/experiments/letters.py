@@ -59,6 +59,7 @@ def _normalise(image, side=56, extent=40.0, stroke=4.0):
     scale = (extent - stroke) / max(*(high - low + 1 - NATIVE), NATIVE)
     inside = ndimage.distance_transform_edt(ink)
     outside = ndimage.distance_transform_edt(~ink)
+    # Signed distances can be interpolated; truth values cannot
     beyond = np.where(ink, 0.5 - inside, outside - 0.5)  # pixels from the ink's edge
     grid = (np.arange(side) - (side - 1) / 2) / scale
     rows, columns = np.meshgrid(*(grid + middle / 2 for middle in low + high), indexing="ij")
@@ -88,8 +89,10 @@ def _letters_of(data):
         images = np.stack([_normalise(image) for image in data.images])
         names = tuple(name.lower() for name in names)
     else:
+        # Letters must be able to move without leaving the image
         margin = (MARGIN[data.name],) * 2
         images = np.pad(2 * data.images > data.scale, ((0, 0), margin, margin))
+    # As many of each letter, in the order of the data set
     writers = min(np.bincount(data.labels, minlength=n))
     rows = np.stack([np.flatnonzero(data.labels == label)[:writers] for label in range(n)])
     return _Letters(
@@ -207,8 +210,10 @@ def _cautious(geometry, transforms):
     added to templates; and a pose is known up to half a step of the grid.
     """
     K = len(geometry.counts)
+    # The imagined image counts as one
     share = np.repeat(geometry.counts / (geometry.counts + 1), 3)
     around = np.tile(np.var(transforms.poses, axis=0), K) * (1 - share)
+    # The variance of an even distribution over a step
     around += np.tile(_steps(transforms), K) ** 2 / 12
     root = np.sqrt(share)
     return geometry.covariance * np.outer(root, root) + np.diag(around)
@@ -233,6 +238,7 @@ def _code_lengths(codes, geometry, transforms):
     """
     K = len(geometry.counts)
     active, poses = _split(codes, K)
+    # Never 0 or 1: an expert may appear for the first time in a new image
     presence = (geometry.counts + 1) / (geometry.n + 2)
     who = -bernoulli_log_likelihood(active.astype(float), np.broadcast_to(presence, active.shape))
     if transforms is None:
@@ -241,12 +247,14 @@ def _code_lengths(codes, geometry, transforms):
     free = np.flatnonzero(steps)
     cell = np.sum(np.log(steps[free]))  # log-volume of a place of the grid
     joint = _cautious(geometry, transforms)
+    # The same variances: the two codes differ in the correlations of experts alone
     separate = joint * np.kron(np.eye(K), np.ones((3, 3)))
     lengths = {"uniform": who + active.sum(axis=1) * np.log(len(transforms))}
     for name, covariance in (("separate", separate), ("joint", joint)):
         nats = np.zeros(len(active))
         for i, (on, g) in enumerate(zip(active, poses)):
             rows = (3 * np.flatnonzero(on)[:, None] + free).ravel()
+            # An image may be explained by no expert
             if rows.size:
                 part = covariance[np.ix_(rows, rows)]
                 density = multivariate_normal(geometry.mean.ravel()[rows], part)
@@ -277,6 +285,7 @@ def _bernoulli_mixture(
     fits = []
     for _ in range(n_starts):
         near = np.sum((X[:, None] - X[rng.permutation(len(X))[:n_components]]) ** 2, axis=-1)
+        # Each image begins with the nearest of the chosen ones
         shares = (near == near.min(axis=1, keepdims=True)).astype(float)
         shares /= shares.sum(axis=1, keepdims=True)
         for _ in range(n_iter):
@@ -285,6 +294,7 @@ def _bernoulli_mixture(
             templates = (shares.T @ X + pseudocount) / (sizes[:, None] + 2 * pseudocount)
             joint = _joint(X, weights, templates)
             shares = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        # EM with a prior climbs the posterior, so starts are compared by it
         prior = pseudocount * np.sum(np.log(templates) + np.log1p(-templates))
         prior += np.sum(np.log(weights))
         fits.append((np.sum(logsumexp(joint, axis=1)) + prior, weights, templates))
@@ -317,10 +327,12 @@ def _stroke_shape(template, shape):
         Degrees of the longer axis, 0 horizontal, 90 vertical, anticlockwise from −90 (excluded) to
         90.
     """
+    # Below ½ a template does not vote for ink
     ink = np.maximum(np.asarray(template, np.float64) - 0.5, 0)
     if not ink.sum() > 0:
         return 0.0, 0.0
     places = np.indices(shape).reshape(2, -1).astype(np.float64)
+    # A pixel is a square, not a point: a line of one pixel has a width
     spread = np.cov(places, aweights=ink, bias=True) + np.eye(2) / 12
     values, axes = np.linalg.eigh(spread)
     down, right = axes[:, 1]
@@ -333,6 +345,7 @@ def _likeness(first, second):
     rows = [np.asarray(a, np.float64) for a in (first, second)]
     rows = [a - a.mean(axis=1, keepdims=True) for a in rows]
     a, b = (row / np.maximum(np.linalg.norm(row, axis=1, keepdims=True), 1e-12) for row in rows)
+    # Experts have no order; the best matching decides
     table = a @ b.T
     return float(table[linear_sum_assignment(-table)].sum() / max(table.shape))
 
@@ -373,6 +386,7 @@ def _letters_parts(data, profile):
     """The letter T online, the alphabet, held-out writers for each choice, baselines, and the order
     of writers.
     """
+    # Other data sets are tried as the embedded digits are
     known = data if data in PLAN else "digits"
     plan = PLAN[known]
     shared = {"letters": plan["letters"], "grid": GRIDS[known], "max_iter": 8}
@@ -488,6 +502,7 @@ def _run_online(settings, bench, letters):
 def _draw_poses(geometry, n, seed=0):
     "Poses (n, K, 3) of all experts, drawn from their joint Gaussian."
     values, axes = np.linalg.eigh(geometry.covariance)
+    # A covariance of few images is singular: no Cholesky factor
     root = (axes * np.sqrt(np.maximum(values, 0))).T
     drawn = np.random.default_rng(seed).standard_normal((n, len(values))) @ root
     return (geometry.mean.ravel() + drawn).reshape(n, -1, 3)
@@ -511,6 +526,7 @@ def _run_alphabet(settings, bench, letters):
         templates = _compact(model.templates_)
         for key, values in zip(names, (templates, geometry.mean, geometry.counts / n, drawn)):
             arrays[key].append(values)
+        # A letter may need fewer experts; arrays have one shape for all
         missing = 3 * (K - len(geometry.counts))
         covariances.append(np.pad(geometry.covariance, ((0, missing), (0, missing))))
         scores.append(model.score(X))
@@ -546,11 +562,13 @@ def _run_held_out(settings, bench, letters):
             settings["settings"],
             settings["max_iter"],
         )
+        # Whole templates: with truncated ones a letter that no expert fits well is left without any
         model.set_params(truncated=False)
         codes = model.transform(X_new)
         geometry = _geometry_of(model.transform(X), len(model.templates_))
         known.append(model.score(X))
         new.append(model.score_samples(X_new))
+        # The model may find fewer experts than it was offered
         counts.append(len(geometry.counts))
         pieces.append(codes[:, : counts[-1]].sum(axis=1))
         for code, nats in _code_lengths(codes, geometry, T).items():
@@ -600,6 +618,7 @@ def _bar_and_stem(shapes):
     each.
     """
     (long, angle), (other_long, other_angle) = shapes
+    # Directions of strokes are equal after half a turn
     apart = abs((angle - other_angle + 90) % 180 - 90)
     return bool(min(long, other_long) > STRAIGHT and apart > ACROSS)
 
@@ -619,6 +638,7 @@ def _run_orders(settings, bench, letters):
         scores.append([])
         for order in range(settings["orders"]):
             rng = np.random.default_rng([bench.seed, order])
+            # Order 0 is that of the data set
             X = _rows(images[rng.permutation(n)] if order else images)
             model, geometry = _learned_geometry(X, T, settings)
             home = _at_home(model.templates_, geometry, letters.shape)

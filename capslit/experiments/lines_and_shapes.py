@@ -69,6 +69,7 @@ MOSTLY = 0.75  # share of them in a cause that is mostly found
 
 def _directions(rows, axis):
     "Rows from their mean over an axis, with length one (over the last); zero, if nothing is left."
+    # A constant can move from one vector to another and means nothing
     centred = rows - np.mean(rows, axis=axis, keepdims=True)
     return centred / np.maximum(
         np.linalg.norm(
@@ -98,6 +99,7 @@ def _resemblance(weights, templates):
     for i, l in np.ndindex(d, d):
         states, places = linear_sum_assignment(-table[i, l])
         matched[i, l, places] = table[i, l, states, places]
+    # States first, then vectors: both matchings together are the best one
     vectors, causes = linear_sum_assignment(-np.sum(matched, axis=2))
     return matched[vectors[np.argsort(causes)], np.arange(d)]
 
@@ -120,6 +122,7 @@ def _resembling(components, templates):
     matched to them.
     """
     d, k, p = templates.shape
+    # Peers may find a template with the opposite sign
     table = np.abs(_directions(components, 1) @ _directions(templates.reshape(d * k, p), 1).T)
     rows, columns = linear_sum_assignment(-table)
     correlations = np.zeros(d * k)
@@ -131,6 +134,7 @@ def _inference_of(e_step, seed=0):
     """The E-step of a name such as 'gibbs 3' (three samples), 'mean field 1' (one sweep), 'mean
     field', 'truncated 8' or 'exact'.
     """
+    # No number counts as 0
     amount = int("0" + e_step.split()[-1].strip("abcdefghijklmnopqrstuvwxyz"))
     words = e_step.rstrip("0123456789 ")
     if words == "mean field" and not amount:
@@ -175,6 +179,7 @@ def _follow(
     weights : (n_starts, d, k, p) array
     """
     model = FactorialVectorModel(*shape, inference=_inference_of(e_step, seed))
+    # Errors of all E-steps are measured alike
     exact = replace(model, inference=Exact())
     parameters = model.initialise(y, n_starts, seed, spread=spread)
     if weights is not None:
@@ -256,6 +261,7 @@ def _followed(settings, bench, seed):
     true = _true_templates("lines")
     weights = None
     if settings.get("start") == "truth":  # true lines, which share out the background
+        # Only the sum of the vectors' backgrounds is seen in an image
         weights = GREY["line"] / UNITS["lines"] * true + GREY["background"] / UNITS["lines"] / 2
     y = _measured(bench.data.images, UNITS["lines"])
     how = [settings[name] for name in ("e_step", "n_starts", "n_steps")]
@@ -272,6 +278,7 @@ def _typical(errors, wholly):
     """The start whose error is the median of those that do not recover both causes; of all, if
     there is none.
     """
+    # The figure shows a usual failure next to the best start
     failed = np.flatnonzero(np.asarray(wholly) < 2)
     if not failed.size:
         failed = np.arange(len(errors))
@@ -375,10 +382,12 @@ def _anneal(settings, X, shape, seed):
     if settings.get("init") == "truth":
         parameters = parameters._replace(weights=_true_templates("shapes")[None] / settings["unit"])
     for step in range(settings["max_iter"]):
+        # The last fifth of the steps is made at the noise of the model
         left = max(0.0, 1 - step / (0.8 * settings["max_iter"]))
         cooler = replace(model, noise=float(settings.get("annealed", 1.0) ** left))
         parameters = parameters._replace(log_noise=np.full(1, math.log(cooler.noise)))
         parameters = cooler.m_step(parameters, cooler.e_step(parameters, _whole(X)))
+    # The bound is that of σ² = 1, for all variants
     parameters = parameters._replace(log_noise=np.zeros(1))
     return parameters.weights[0], float(np.mean(model.bound(parameters, X)))
 
@@ -409,6 +418,7 @@ def _run_variant(settings, bench, data):
     if settings.get("all"):
         images = compose(shape_templates(), np.arange(4096))
     X = _measured(images, settings["unit"])
+    # The estimator has no temperature, and no start at given weights
     by_hand = "annealed" in settings or settings["init"] == "truth"
     learn = _anneal if by_hand else _learn_variant
     seeds = [bench.seed * 1000 + start for start in range(settings["n_starts"])]
@@ -426,6 +436,7 @@ def _run_variant(settings, bench, data):
         metrics["log_likelihood"] = [value for _, value in fits]
     weights = np.stack([weights for weights, _ in fits])
     correlations = np.stack([_resemblance(w, _true_templates("shapes")) for w in weights])
+    # By templates found, which only the figure does, not the metrics
     best = int(np.argmax(np.mean(correlations > FOUND, axis=(1, 2))))
     metrics |= _judged(correlations) | {"bound": [float(b) for _, b in fits], "best": best}
     shown = np.stack([weights[0], weights[best]]) * settings["unit"]
@@ -608,6 +619,7 @@ def _run_parts(settings, bench, data):
     metrics = {
         "error": {name: known for name, (known, _) in errors.items()},
         "unseen_error": {name: unknown for name, (_, unknown) in errors.items()},
+        # What the states of an image take to write down
         "bits": d * math.log2(k),
     }
     return metrics, {"weights": components["factorial"]}
@@ -616,6 +628,7 @@ def _run_parts(settings, bench, data):
 def _fit_principal(X, shape, seed):
     "As `fit_peer`, for principal components; no more than there are pixels."
     d, k = shape
+    # As many free templates as d vectors of k states have
     model = PCA(min(d * (k - 1), X.shape[1]), svd_solver="full").fit(X)
     return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
 
@@ -664,10 +677,12 @@ def _least_time(model, parameters, y, repeats):
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
+        # In blocks, as the engine would: 64 images of many configurations need too much memory
         rows = model.block_rows(parameters)
         for first in range(0, len(y), rows):
             model.e_step(parameters, tuple(a[first : first + rows] for a in _whole(y)))
         times.append(time.perf_counter() - start)
+    # Other processes can only add time
     return min(times)
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-024

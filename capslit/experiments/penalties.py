@@ -65,9 +65,20 @@ def _learn_dropout(settings, strength, sets, seed):
 def _learn_sampled(settings, strength, sets, seed):
     "Capsules that learn from copies of the images, some inputs of which are dropped."
     rng = np.random.default_rng(seed)
-    *batch, weight = masked_copies(*sets[0], strength, settings["copies"], rng)
+    *batch, weight = masked_copies(
+        *sets[0],
+        strength,
+        settings["copies"],
+        rng,
+    )
     alpha = settings.get("alpha", 0.0)
-    return _capsules(settings, (batch, *sets[1:]), seed, weight, alpha=alpha)
+    return _capsules(
+        settings,
+        (batch, *sets[1:]),
+        seed,
+        weight,
+        alpha=alpha,
+    )
 
 
 def _learn_lasso(settings, strength, sets, seed):
@@ -103,7 +114,12 @@ LEARNERS = {
 def _learn_freely(settings, sets, seed):
     "A classifier of the same kind that learned under a faint ridge alone."
     if settings["method"] == "logistic":
-        return _logistic(settings, sets, seed, C=1 / (FAINT * len(sets[0][1])))
+        return _logistic(
+            settings,
+            sets,
+            seed,
+            C=1 / (FAINT * len(sets[0][1])),
+        )
     return _capsules(settings, sets, seed, alpha=FAINT)
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-50

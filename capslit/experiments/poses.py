@@ -52,7 +52,12 @@ def _told(known, unseen):
 
 def _of_class(x, q, y, label):
     "Features of a class with a constant, and values."
-    return np.insert(x[y == label].astype(float), 0, 1, axis=1), q[y == label]
+    return np.insert(
+        x[y == label].astype(float),
+        0,
+        1,
+        axis=1,
+    ), q[y == label]
 
 # %% ../../nbs/experiments/poses.ipynb #poses-11
 def _sets(protocol):
@@ -89,7 +94,11 @@ def _assess_features(features, protocol):
     learning = images[: len(protocol.y)]
     validation = images[start : start + len(protocol.y_val)]
     values = [slant_and_ink(part) for part in (learning, validation, protocol.test_images)]
-    known, *unseen = zip(features, values, [y for _, y in _sets(protocol).values()])
+    known, *unseen = zip(
+        features,
+        values,
+        [y for _, y in _sets(protocol).values()],
+    )
     metrics = {}
     for name, part in zip(("validation", "test"), unseen):
         shares = _told(known, part)
@@ -216,4 +225,8 @@ def _chosen_strength(record, d, strengths=None):
     metrics = {rho: record.metrics(f"poses-{d}-{rho:g}") for rho in strengths}
     limit = record.metrics(f"poses-{d}-0")["validation_error"] + PRICE + 1e-12
     paid = [rho for rho in strengths if metrics[rho]["validation_error"] <= limit]
-    return max(paid, key=lambda rho: metrics[rho]["slant_validation"], default=min(strengths))
+    return max(
+        paid,
+        key=lambda rho: metrics[rho]["slant_validation"],
+        default=min(strengths),
+    )

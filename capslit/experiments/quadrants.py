@@ -19,7 +19,6 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 from sklearn.decomposition import MiniBatchDictionaryLearning
 from sklearn.neural_network import BernoulliRBM, MLPClassifier
-from threadpoolctl import threadpool_limits
 
 from ..composition.estimator import CompositionalModel
 from ..composition.model import Compositions, ExpertStatistics
@@ -30,7 +29,7 @@ from ..composition.pursuit import Pursuit
 from capslit.experiments.records import (
     Experiment,
     by_learner,
-    fixed_iterations,
+    on_one_thread,
     variants,
 )
 
@@ -58,6 +57,7 @@ def recovery(votes: np.ndarray, signed: bool = True, truth: np.ndarray | None = 
     """
     if truth is None:
         truth = as_rows(quadrant_templates()) - 0.5
+    # A template that abstains everywhere has no direction
     lengths = np.maximum(np.linalg.norm(votes, axis=1, keepdims=True), 1e-12)
     table = (truth / np.linalg.norm(truth, axis=1, keepdims=True)) @ (votes / lengths).T
     if not signed:
@@ -133,6 +133,7 @@ def explain_small(
             keepdims=True,
         )
         best = np.argmax(scores >= enough, axis=1)
+        # Without a margin, rounding would add experts that change nothing
         growing &= scores[rows, best] > score[rows, chosen] + margin[rows, chosen]
         chosen = np.where(growing, further[rows, best], chosen)
     return sets[chosen], score[rows, chosen]
@@ -160,9 +161,11 @@ def _explain_as_printed(templates, X):
     mu = templates[best]
     growing = np.ones(len(X), bool)
     while np.any(growing):
+        # The printed search composes with the template so far, not with the extremes
         votes = np.maximum(mu[:, None], templates), np.minimum(mu[:, None], templates)
         further = compose_extremes(np.maximum(votes[0], 0.5), np.minimum(votes[1], 0.5))
         scores = bernoulli_log_likelihood(X[:, None], np.clip(further, 1e-300, 1 - 1e-16))
+        # An expert is added once
         scores[active] = -np.inf
         best = np.argmax(scores, axis=1)
         growing &= scores[rows, best] > score + 1e-9 * (1 + np.abs(score))
@@ -189,6 +192,7 @@ def _best_templates(templates, active, X, pseudocount=1.0):
         return_inverse=True,
         return_counts=True,
     )
+    # Images with the same active experts have the same composed template: counts suffice
     ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X  # (sets, D)
     blank = n[:, None] - ink
     p = VALUES[:, None, None]
@@ -198,6 +202,7 @@ def _best_templates(templates, active, X, pseudocount=1.0):
         on = sets[:, k]
         without = sets.copy()
         without[:, k] = False
+        # The other experts are held, so each pixel of this one can be searched by itself
         U, L = (extreme[on] for extreme in extremes_of_sets(templates, without))
         mu = np.clip(
             compose_extremes(np.maximum(U, p), np.minimum(L, p)),
@@ -233,6 +238,7 @@ def _em_step(templates, X, learner="equation 1", pseudocount=1.0):
         np.ones(len(X)),
         as_pursuit(templates, active, score),
     )
+    # The engine stacks problems; here there is one
     statistics = ExpertStatistics(*(np.asarray(a)[None] for a in counted))
     return model.m_step(None, statistics).templates[0], score
 
@@ -278,6 +284,7 @@ def learn_experts(
             templates.append(new)
             scores.append(np.mean(score))
         courses.append((np.stack(templates), np.array(scores)))
+    # By the training images alone, as a user would choose
     return max(courses, key=lambda course: course[1][-1])
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-037
@@ -342,6 +349,7 @@ def _learn_machine(X, seed, learning_rate, batch_size, epochs):
     model = BernoulliRBM(
         8,
         learning_rate=learning_rate,
+        # In the quick profile there are fewer images than in a batch
         batch_size=min(batch_size, len(X)),
         n_iter=epochs,
         random_state=seed,
@@ -354,6 +362,7 @@ def _learn_machine(X, seed, learning_rate, batch_size, epochs):
         return expit(expit(X @ W.T + c) @ W + b)
 
     def predict(X, d):  # exact: a ratio of two unnormalised probabilities
+        # What hidden units receive from all other pixels
         without = (X @ W.T + c) - X[:, [d]] * W[:, d]
         return expit(
             b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1)
@@ -376,6 +385,7 @@ def _learn_autoencoder(X, seed, learning_rate, corruption, epochs):
         random_state=seed,
     )
     for _ in range(epochs):
+        # Pixels are hidden anew in every pass, as in denoising autoencoders
         shown = X * (rng.random_sample(X.shape) >= corruption)
         model.partial_fit(
             shown,
@@ -411,6 +421,7 @@ def sparse_codes(
     scale = np.maximum(np.diag(gram), 1e-12)
     for _ in range(sweeps):
         for k in range(len(atoms)):
+            # Only products of atoms are needed, not the images
             unexplained = target[:, k] - codes @ gram[:, k] + codes[:, k] * gram[k, k]
             size = unexplained if positive else np.abs(unexplained)
             codes[:, k] = np.sign(unexplained) * np.maximum(size - penalty, 0) / scale[k]
@@ -443,7 +454,9 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
     def rebuild_real(X):
         return 0.5 + sparse_codes(X - 0.5, atoms, penalty, positive) @ atoms
 
+    # The clip is part of the method, so it is chosen on what the method learned from
     rebuilt = rebuild_real(X)
+    # Sums are no probabilities: clipping favours the method as far as it can
     low = min(CLIPS, key=lambda c: cross_entropy(X, np.clip(rebuilt, c, 1 - c)))
 
     def rebuild(X):
@@ -575,74 +588,52 @@ def _recovery_parts(quick):
     )
 
 
-def _listed(grid):
-    return {name: list(values) for name, values in grid.items()}
+def _methods(quick):
+    "Name → method, its grid and its fixed settings: peers, and experts with chosen settings."
+    tuned = {f"{name}, tuned": (name, *rest[1:]) for name, rest in TUNED.items()}
+    if quick:
+        peers = {
+            name: (name, grid, dict.fromkeys(PEERS[name][2], 3))
+            for name, grid in QUICK_PEERS.items()
+        }
+        for name, (method, grid, fixed) in tuned.items():
+            first = {key: values[:1] for key, values in grid.items()}
+            short = {key: 2 for key in ("n_steps", "n_starts") if key in fixed}
+            tuned[name] = (method, first, fixed | short)
+        return peers | tuned
+    peers = {name: (name, *rest[1:]) for name, rest in PEERS.items()}
+    wider = {f"{name}, wider": (name, grid, PEERS[name][2]) for name, grid in WIDER.items()}
+    return peers | tuned | wider
 
 
-def _curve_parts(size, curve):
+def _curve_parts(size, n_runs, quick=False):
     "Experts and other methods that learn from images of one number."
+    curve = {"n": size, "n_runs": n_runs}
+    n_steps, n_starts = (5, 2) if quick else (N_STEPS, 10)
     composed = {
         f"paper, {size}": {"learner": "equation 1", "start": "uniform", "n_starts": 1},
-        f"exact, {size}": {"learner": "exact M-step", "start": "images", "n_starts": 10},
+        f"exact, {size}": {"learner": "exact M-step", "start": "images", "n_starts": n_starts},
     }
     methods = {
-        f"{name}{words}, {size}": {
-            "method": name,
-            "grid": _listed(grid),
+        f"{name}, {size}": {
+            "method": method,
+            "grid": {key: list(values) for key, values in grid.items()},
             "fixed": fixed,
         }
-        for words, table in (("", PEERS), (", tuned", TUNED))
-        for name, (_, grid, fixed) in table.items()
+        for name, (method, grid, fixed) in _methods(quick).items()
     }
-    methods |= {
-        f"{name}, wider, {size}": {
-            "method": name,
-            "grid": _listed(grid),
-            "fixed": PEERS[name][2],
-        }
-        for name, grid in WIDER.items()
-    }
-    steps = {"kind": "composed", "n_steps": N_STEPS}
+    steps = {"kind": "composed", "n_steps": n_steps}
     return (
         *variants("composed", curve | steps, composed, 25),
         *variants("peer", curve | {"kind": "peer"}, methods, 20),
     )
 
 
-def _quick_curve_parts(curve):
-    "The same with few settings and steps."
-    size = curve["n"]
-    composed = {
-        f"paper, {size}": {"learner": "equation 1", "start": "uniform", "n_starts": 1},
-        f"exact, {size}": {"learner": "exact M-step", "start": "images", "n_starts": 2},
-    }
-    methods = {
-        f"{name}, {size}": {
-            "method": name,
-            "grid": grid,
-            "fixed": {key: 3 for key in PEERS[name][2]},
-        }
-        for name, grid in QUICK_PEERS.items()
-    }
-    for name, (_, grid, fixed) in TUNED.items():
-        first = {key: list(values[:1]) for key, values in grid.items()}
-        few = fixed | {key: 2 for key in ("n_steps", "n_starts") if key in fixed}
-        methods[f"{name}, tuned, {size}"] = {
-            "method": name,
-            "grid": first,
-            "fixed": few,
-        }
-    return (
-        *variants("composed", curve | {"kind": "composed", "n_steps": 5}, composed),
-        *variants("peer", curve | {"kind": "peer"}, methods),
-    )
-
-
 def _quadrants_parts(data, profile):
     "Recovery for each way of learning and each start, and curves for each method and size."
     if profile == "quick":
-        return _recovery_parts(True) + _quick_curve_parts({"n": 40, "n_runs": 1})
-    curves = [_curve_parts(size, {"n": size, "n_runs": 5}) for size in SIZES]
+        return _recovery_parts(True) + _curve_parts(40, 1, quick=True)
+    curves = [_curve_parts(size, 5) for size in SIZES]
     return _recovery_parts(False) + sum(curves, ())
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-046
@@ -671,6 +662,7 @@ def _run_recovery(settings, bench, test):
         for course in courses
     ]
     found = np.sum(cosines > FOUND, axis=2)
+    # A stable order: the same runs are shown again
     typical = int(np.argsort(found[:, -1], kind="stable")[len(found) // 2])
     best = int(np.argmax(found[:, -1]))
     metrics = {
@@ -724,6 +716,7 @@ def _run_peer(settings, bench, test):
     "A peer with the settings that validation images prefer for each aim, for each training set."
     learn = partial((PEERS | TUNED)[settings["method"]][0], **settings["fixed"])
     validation = as_rows(draw_quadrants(1000, np.random.RandomState([bench.seed, 1]))[0])
+    # A run of its own for choosing, which none of the measured ones repeats
     X, _ = _training_rows(bench, 99, settings["n"])
     names, values = zip(*settings["grid"].items())
     tried = [dict(zip(names, one)) for one in itertools.product(*values)]
@@ -748,19 +741,10 @@ RUNNERS = {
     "composed": _run_composed,
     "peer": _run_peer,
 }
-_run = by_learner(RUNNERS, prepare=lambda bench: as_rows(bench.data.test_images))
-
-
-def _run_quadrants(part, bench):
-    "Run one part of the experiment."
-    with fixed_iterations(), threadpool_limits(1):  # sums in one order: the same bits again
-        return _run(part, bench)
-
-
 QUADRANTS = Experiment(
     "Compositional models: quadrants, with Figures 4 to 6",
     ("quadrants",),
     _quadrants_parts,
-    _run_quadrants,
+    on_one_thread(by_learner(RUNNERS, prepare=lambda bench: as_rows(bench.data.test_images))),
     quick=("quadrants",),
 )

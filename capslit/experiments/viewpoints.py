@@ -111,7 +111,12 @@ def _moved(images, kind, amount):
     }[kind]
     size = motions["scaling"]
     maps = linear_maps(motions["rotation"], size, size, motions["shear"])
-    draws = Draws(motions["translation"], maps, none, np.zeros((n, 2, 2, 2)))
+    draws = Draws(
+        motions["translation"],
+        maps,
+        none,
+        np.zeros((n, 2, 2, 2)),
+    )
     return _deformed(images, lambda start, stop: Draws(*(d[start:stop] for d in draws)))
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011
@@ -125,7 +130,11 @@ def _parts_of(name, data, profile):
         "watches": 16,
     }
     parts = [Part(f"{kind}-0", common | {"kind": kind}) for kind in KINDS[name][1:]]
-    return Part("capsules-0", common | {"kind": "capsules", "watches": 4}, 20), *parts
+    return Part(
+        "capsules-0",
+        common | {"kind": "capsules", "watches": 4},
+        20,
+    ), *parts
 
 
 def divided(data: ImageData, profile: str) -> tuple:
@@ -161,7 +170,11 @@ def _train(part, bench, images, y, watch=None):
     "A network of a part, trained; and how its training went."
     from capslit.routing import network as cn
 
-    net, loss = network(part.parameters["kind"], bench.data, part.parameters["seed"])
+    net, loss = network(
+        part.parameters["kind"],
+        bench.data,
+        part.parameters["seed"],
+    )
     names = ("epochs", "batch_size", "learning_rate", "seed", "watches")
     learn = partial(
         cn.learn,

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['FOUND', 'VALUES', 'LEARNERS', 'STARTS', 'PRINTED', 'CLIPS', 'SIZES', 'N_STEPS', 'SHOWN', 'PEERS', 'WIDER', 'TUNED',
            'QUICK_PEERS', 'AIMS', 'RUNNERS', 'QUADRANTS', 'as_rows', 'recovery', 'all_sets', 'extremes_of_sets',
-           'explain_small', 'as_pursuit', 'start_templates', 'learn_experts', 'pixel_by_pixel', 'learned_experts',
-           'sparse_codes', 'cross_entropy']
+           'explain_small', 'as_pursuit', 'start_templates', 'learn_experts', 'learned_experts', 'sparse_codes',
+           'cross_entropy']
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-002
 import itertools
@@ -319,7 +319,7 @@ class _Learned(NamedTuple):
     signed: bool = True  # whether their sign means something
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-2
-def pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
+def _pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
     "A function of X that collects predict(X, d), (n,) for pixel d, as columns."
     return lambda X: np.stack([predict(X, d) for d in range(D)], axis=1)
 
@@ -341,7 +341,7 @@ def learned_experts(templates: np.ndarray) -> _Learned:
         )
         return composed(active)[:, d]
 
-    return _Learned(rebuild, pixel_by_pixel(predict), rebuild, templates - 0.5)
+    return _Learned(rebuild, _pixel_by_pixel(predict), rebuild, templates - 0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-040
 def _learn_machine(X, seed, learning_rate, batch_size, epochs):
@@ -368,7 +368,7 @@ def _learn_machine(X, seed, learning_rate, batch_size, epochs):
             b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1)
         )
 
-    return _Learned(rebuild, pixel_by_pixel(predict), rebuild, W)
+    return _Learned(rebuild, _pixel_by_pixel(predict), rebuild, W)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-041
 def _learn_autoencoder(X, seed, learning_rate, corruption, epochs):
@@ -401,7 +401,7 @@ def _learn_autoencoder(X, seed, learning_rate, corruption, epochs):
     def predict(X, d):
         return expit(expit((X * (np.arange(X.shape[1]) != d)) @ W + c) @ V[:, d] + b[d])
 
-    return _Learned(rebuild, pixel_by_pixel(predict), rebuild, V)
+    return _Learned(rebuild, _pixel_by_pixel(predict), rebuild, V)
 
 
 def _batch_size(X):
@@ -472,7 +472,7 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
         )
         return np.clip(0.5 + codes @ atoms[:, d], low, 1 - low)
 
-    return _Learned(rebuild, pixel_by_pixel(predict), rebuild_real, atoms, positive)
+    return _Learned(rebuild, _pixel_by_pixel(predict), rebuild_real, atoms, positive)
 
 # %% ../../nbs/experiments/quadrants.ipynb #tuned-2
 def _learn_composed(

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sklearn.decomposition import FactorAnalysis
 from sklearn.mixture import GaussianMixture
 
-from capslit.mixtures import MixtureOfFactorAnalyzers
+from capslit.mixtures import MixtureOfFactorAnalyzers, Noise
 
 
 def images(n, side, seed=0):
@@ -68,7 +68,7 @@ def floor(X, m, r):
 
 def rows(n=3000, m=5, r=10):
     ours = MixtureOfFactorAnalyzers(
-        m, r, added_noise=1e-2, init_params="random", tol=0, random_state=0
+        m, r, noise=Noise(added=1e-2), init_params="random", tol=0, random_state=0
     )
     theirs = GaussianMixture(m, init_params="random", tol=0, random_state=0)
     for side in (8, 16):

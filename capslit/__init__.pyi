@@ -10,9 +10,13 @@ from .capsules.settings import Reconstruction as Reconstruction
 from .capsules.settings import Schedule as Schedule
 from .capsules.settings import Stepwise as Stepwise
 from .composition.estimator import CompositionalModel as CompositionalModel
+from .factorial.e_steps import Gibbs as Gibbs
+from .factorial.e_steps import MeanField as MeanField
+from .factorial.e_steps import Truncated as Truncated
 from .factorial.hmm import FactorialHMM as FactorialHMM
 from .factorial.quantizer import FactorialVectorQuantizer as FactorialVectorQuantizer
 from .mixtures.estimator import GaussianMixture as GaussianMixture
 from .mixtures.classes import ClassConditionalClassifier as ClassConditionalClassifier
 from .mixtures.factor_analysers import MixtureOfFactorAnalyzers as MixtureOfFactorAnalyzers
+from .mixtures.factor_analysers import Noise as Noise
 from .mixtures.linear_manifolds import MixtureOfPCA as MixtureOfPCA

@@ -19,9 +19,11 @@ from capslit import (
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
 )
+from capslit.factorial import Gibbs, MeanField, Truncated
 from capslit.composition import GaussianCompositionalModel, Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
+from capslit.mixtures import Noise
 from capslit.mixtures.tangents import TangentDistanceClassifier
 from capslit.capsules.settings import Schedule
 
@@ -178,10 +180,10 @@ QUANTIZER = (
     *each("observable", "normal"),
     *each("noise", 0, "fixed", np.inf, np.nan, 1e300),
     *each("priors", "some"),
-    *each("n_samples", 0),
-    *each("burn_in", -1),
-    *each("n_sweeps", 0),
-    *each("n_configurations", 0),
+    ({"e_step": Gibbs(0)}, "n_samples"),
+    ({"e_step": Gibbs(burn_in=-1)}, "burn_in"),
+    ({"e_step": MeanField(0)}, "n_sweeps"),
+    ({"e_step": Truncated(0)}, "n_configurations"),
     *each("ridge", -1, np.inf),
     *each("min_noise", 0),
     *each("acceleration", "fast"),
@@ -330,10 +332,11 @@ ESTIMATORS = {
             *each("n_factors", P + 1, -1, "many"),
             *each("n_components", "some"),
             *each("noise", "loud"),
-            *each("added_noise", -1, "much"),
+            ({"noise": Noise("loud")}, "kind"),
+            *(({"noise": Noise(added=value)}, "added") for value in (-1, "much")),
+            ({"noise": Noise(minimum=-1)}, "minimum"),
+            ({"noise": Noise(unit=0)}, "unit"),
             *each("tied", "loosely"),
-            *each("min_noise", -1),
-            *each("noise_unit", 0),
             *each("weights_init", [0.5, 0.6], [1.0], "even"),
             *each("means_init", X[:3], NAN[2:4]),
         ),
@@ -341,7 +344,7 @@ ESTIMATORS = {
         calls=SAMPLE,
         refuses=("one feature",),
         conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
-        another_run={"added_noise": 0.3},
+        another_run={"noise": Noise(added=0.3)},
     ),
     "MixtureOfPCA": Entry(
         MixtureOfPCA(2, 2, n_jobs=1, random_state=0),

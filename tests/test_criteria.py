@@ -20,6 +20,7 @@ from capslit import (
     GaussianMixture,
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
+    Noise,
 )
 
 rng = np.random.default_rng(3)
@@ -220,8 +221,8 @@ def test_samples_follow_the_density(name, fitted):
 
 MIXTURES = {
     **{f"Gaussians, {kind}": GaussianMixture(3, covariance_type=kind) for kind in KINDS},
-    "factors": MixtureOfFactorAnalyzers(3, 1, added_noise=0.01),
-    "isotropic factors": MixtureOfFactorAnalyzers(3, 2, noise="isotropic", added_noise=0.01),
+    "factors": MixtureOfFactorAnalyzers(3, 1, noise=Noise(added=0.01)),
+    "isotropic factors": MixtureOfFactorAnalyzers(3, 2, noise=Noise("isotropic", added=0.01)),
     "directions": MixtureOfPCA(3, 1),
 }
 
@@ -345,7 +346,7 @@ def test_weights_are_repetitions(name):
 
 
 FIXED = {
-    name: {"temperature": 1.0} if isinstance(model, MixtureOfPCA) else {"added_noise": 0.01}
+    name: {"temperature": 1.0} if isinstance(model, MixtureOfPCA) else {"noise": Noise(added=0.01)}
     for name, model in MANIFOLDS.items()
 }
 STARTS = {

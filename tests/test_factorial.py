@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from scipy.special import expit, gammaln, logsumexp
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
+from capslit.factorial import Exact, Gibbs, MeanField, Truncated
+from capslit.storage import load_arrays, save_arrays
 from capslit.factorial.quantizer import FactorialVectorQuantizer, _origin_and_unit
 
 pytestmark = [
@@ -170,10 +173,10 @@ def test_lines_are_recovered_with_the_defaults():
         )
 
 
-@pytest.mark.parametrize("e_step", ["truncated", "mean_field", "gibbs"])
+@pytest.mark.parametrize("e_step", [Truncated(4), "mean_field", "gibbs"], ids=str)
 def test_bounds_do_not_exceed_log_densities(e_step):
     X = sums(80, 4, (3, 3), noise=0.7)[0]
-    model = quantizer(3, 3, e_step=e_step, n_configurations=4, max_iter=10).fit(X)
+    model = quantizer(3, 3, e_step=e_step, max_iter=10).fit(X)
     engine, parameters = model._fitted()
     origin, unit = model._frame()
     bound = engine.bound(parameters, (X - origin) / unit)[0] - 4 * np.log(unit)
@@ -264,19 +267,19 @@ class Forgetful(FactorialVectorQuantizer):
     "settings",
     [
         {"e_step": "mean_field", "init": "random"},
-        {"e_step": "mean_field", "n_sweeps": 1, "init": "random"},
-        {"e_step": "truncated", "n_configurations": 3},
-        {"e_step": "truncated", "n_configurations": 8},
+        {"e_step": MeanField(1), "init": "random"},
+        {"e_step": Truncated(3)},
+        {"e_step": Truncated(8)},
     ],
     ids=str,
 )
 def test_with_a_memory_the_bound_never_falls_and_ends_higher(settings):
-    d, p, noise = (4, 4, 0.5) if settings["e_step"] == "mean_field" else (5, 5, 0.3)
+    d, p, noise = (4, 4, 0.5) if "init" in settings else (5, 5, 0.3)
     fell, gained = 0, []
     for seed in (1, 2, 3):
         X = sums(120, p, (d, 3), noise=noise, seed=seed)[0]
         model = quantizer(d, 3, max_iter=30, tol=0.0, patience=99, random_state=seed, **settings)
-        kept, cold = clone(model).fit(X), Forgetful(**model.get_params()).fit(X)
+        kept, cold = clone(model).fit(X), Forgetful(**model.get_params(deep=False)).fit(X)
         path = kept.history_["objective"]
         assert np.all(np.diff(path) >= -1e-9 * np.abs(path[1:]))
         fell += np.sum(np.diff(cold.history_["objective"]) < -1e-6 * 120)
@@ -289,7 +292,6 @@ def test_with_a_memory_the_bound_never_falls_and_ends_higher(settings):
 def test_a_leap_that_is_discarded_is_not_remembered(e_step, acceleration):
     from capslit import em
     from capslit.em.acceleration import Anderson, Squarem
-    from capslit.factorial.e_steps import MeanField, Truncated
     from capslit.factorial.model import FactorialVectorModel
 
     X, rejected = sums(100, 4, (3, 3), noise=0.7)[0], 0
@@ -311,7 +313,7 @@ def test_a_leap_that_is_discarded_is_not_remembered(e_step, acceleration):
     assert rejected > 0
 
 
-@pytest.mark.parametrize("e_step", ["mean_field", "truncated"])
+@pytest.mark.parametrize("e_step", ["mean_field", Truncated(3)], ids=str)
 def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(
     e_step, tmp_path, monkeypatch
 ):
@@ -325,7 +327,7 @@ def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(
         module._posterior,
     )
     monkeypatch.setattr(module.FactorialVectorModel, "block_rows", lambda self, parameters: 64)
-    settings = {"e_step": e_step, "n_configurations": 3, "tol": 0.0, "patience": 99, "max_iter": 12}
+    settings = {"e_step": e_step, "tol": 0.0, "patience": 99, "max_iter": 12}
     straight = quantizer(3, 3, **settings).fit(X)
 
     def interrupted(*args):
@@ -374,5 +376,29 @@ def test_the_unit_is_the_root_of_the_mean_variance_at_every_scale(scale):
 def test_settings_of_the_e_step_may_change_after_learning():
     model = quantizer().fit(BASE)
     exact = model.transform(BASE)
-    near = model.set_params(e_step="truncated", n_configurations=9, n_vectors=7).transform(BASE)
+    near = model.set_params(e_step=Truncated(9), n_vectors=7).transform(BASE)
     assert np.allclose(exact, near)
+
+
+def test_a_grid_search_reaches_the_settings_of_the_e_step():
+    sizes = {"e_step__n_configurations": [1, 9]}
+    search = GridSearchCV(quantizer(e_step=Truncated(4)), sizes, cv=2).fit(BASE)
+    tried = [split["e_step__n_configurations"] for split in search.cv_results_["params"]]
+    assert tried == [1, 9] and search.best_estimator_.e_step.n_configurations in tried
+
+
+@pytest.mark.parametrize("e_step", [Truncated(9), MeanField(7), Gibbs(3, 1), Exact()], ids=str)
+def test_files_with_the_settings_of_all_e_steps_as_parameters_are_read(e_step, tmp_path):
+    path = tmp_path / "model.npz"
+    model = quantizer(e_step=e_step, max_iter=2).fit(BASE)
+    model.save(path)
+    arrays, meta = load_arrays(path)
+    meta = {name: meta[name] for name in ("parameters", "attributes", "version")}
+    name = {Truncated: "truncated", MeanField: "mean_field", Gibbs: "gibbs", Exact: "exact"}
+    settings = {"n_samples": 10, "burn_in": 5, "n_sweeps": 50, "n_configurations": 32}
+    former = {key: getattr(e_step, key, value) for key, value in settings.items()}
+    parameters = meta["parameters"] | former | {"e_step": name[type(e_step)]}
+    schema = "capslit.FactorialVectorQuantizer/1"
+    save_arrays(path, arrays, meta | {"schema": schema, "parameters": parameters})
+    found = FactorialVectorQuantizer.load(path)
+    assert found.e_step == e_step and np.array_equal(found.transform(BASE), model.transform(BASE))

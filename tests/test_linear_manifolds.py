@@ -24,6 +24,7 @@ from capslit.mixtures import (
     GaussianMixture as OurMixture,
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
+    Noise,
 )
 from capslit.mixtures.factor_analysers import SHARES, _fifths
 from capslit.mixtures.linear_manifolds import _component
@@ -77,7 +78,7 @@ def digits():
 def test_without_factors_and_with_as_many_as_features_it_is_a_gaussian_mixture(r, kind):
     X = StandardScaler().fit_transform(load_iris().data)
     ours = MixtureOfFactorAnalyzers(
-        2, r, added_noise=0, min_noise=0 if r == 0 else 1e-6, random_state=0, **EXACT
+        2, r, noise=Noise(added=0, minimum=0 if r == 0 else 1e-6), random_state=0, **EXACT
     ).fit(X)
     S = ours.get_covariance()
     given = {
@@ -103,17 +104,22 @@ def test_as_many_factors_as_features_make_any_covariance_in_a_step(noise):
     X = blobs()
     near = np.column_stack([X, X.sum(axis=1) + 1e-2 * X[::-1, 0]])  # nearly on a plane
     one = MixtureOfFactorAnalyzers(
-        1, near.shape[1], noise=noise, added_noise=0, random_state=0
+        1, near.shape[1], noise=Noise(noise, added=0), random_state=0
     ).fit(near)
     assert (
         np.allclose(one.get_covariance()[0], np.cov(near.T, ddof=0), rtol=1e-6) and one.n_iter_ < 10
     )
     some = MixtureOfFactorAnalyzers(
-        3, X.shape[1], noise=noise, added_noise=1e-3, random_state=0, tol=1e-6
+        3, X.shape[1], noise=Noise(noise, added=1e-3), random_state=0, tol=1e-6
     ).fit(X)
     assert np.all(np.diff(some.history_["objective"]) > -1e-8)
     by_means = MixtureOfFactorAnalyzers(
-        3, X.shape[1], noise=noise, added_noise=1e-3, init_params="kmeans", random_state=0, tol=1e-6
+        3,
+        X.shape[1],
+        noise=Noise(noise, added=1e-3),
+        init_params="kmeans",
+        random_state=0,
+        tol=1e-6,
     ).fit(X)
     assert some.lower_bound_ == by_means.lower_bound_
 
@@ -174,7 +180,7 @@ def test_pca_by_definition(hard):
 @pytest.mark.parametrize("r", [2, 4])
 def test_one_factor_analyser_is_that_of_scikit_learn(digits, r):
     X = digits[0][:, digits[0].var(axis=0) > 0.5]
-    ours = MixtureOfFactorAnalyzers(1, r, added_noise=0, min_noise=0, **EXACT).fit(X)
+    ours = MixtureOfFactorAnalyzers(1, r, noise=Noise(added=0, minimum=0), **EXACT).fit(X)
     theirs = FactorAnalysis(r, tol=1e-10, max_iter=5000, svd_method="lapack").fit(X)
     assert abs(ours.score(X) - theirs.score(X)) < 1e-8
     assert np.allclose(ours.get_covariance()[0], theirs.get_covariance(), atol=1e-2)
@@ -187,7 +193,7 @@ def test_one_factor_analyser_is_that_of_scikit_learn(digits, r):
 def test_equal_noise_is_probabilistic_pca(digits):
     X = digits[0]
     ours = MixtureOfFactorAnalyzers(
-        1, 5, noise="isotropic", added_noise=0, min_noise=0, **EXACT
+        1, 5, noise=Noise("isotropic", added=0, minimum=0), **EXACT
     ).fit(X)
     C = np.cov(X.T, bias=True)
     values, vectors = np.linalg.eigh(C)
@@ -210,7 +216,7 @@ def test_noise_left_open_is_that_of_examples_left_out():
     total = np.zeros(len(SHARES))
     for own, held in _fifths(X, None):
         fitted = MixtureOfFactorAnalyzers(
-            2, 2, added_noise=SHARES[0], noise_unit=1.0, random_state=0
+            2, 2, noise=Noise(added=SHARES[0], unit=1.0), random_state=0
         ).fit(X[own])
         for k, share in enumerate(SHARES):
             noise = fitted.noise_variances_ + share - SHARES[0]
@@ -220,7 +226,7 @@ def test_noise_left_open_is_that_of_examples_left_out():
             ]
             total[k] += logsumexp(np.stack(parts, axis=1) + np.log(fitted.weights_), axis=1).sum()
     assert model.added_noise_ == SHARES[np.argmax(total)] and 0 < np.argmax(total) < len(SHARES) - 1
-    same = clone(model).set_params(added_noise=model.added_noise_).fit(X)
+    same = clone(model).set_params(noise=Noise(added=model.added_noise_)).fit(X)
     assert np.array_equal(same.loadings_, model.loadings_)
     doubled, order = np.concatenate([X, X]), np.random.default_rng(0).permutation(len(X))
     assert (
@@ -262,7 +268,7 @@ def test_a_stack_is_the_weighted_sum_of_members_and_beats_each_on_examples_left_
     "Against a search by hand over the amounts of noise of one size."
     X = StandardScaler().fit_transform(load_iris().data)
     model = MixtureOfFactorAnalyzers(2, 1, stacked=True, random_state=0).fit(X)
-    least = MixtureOfFactorAnalyzers(2, 1, added_noise=SHARES[0], noise_unit=1.0, random_state=0)
+    least = MixtureOfFactorAnalyzers(2, 1, noise=Noise(added=SHARES[0], unit=1.0), random_state=0)
 
     def density(fitted, share, Z):
         noise = fitted.noise_variances_ + share - SHARES[0]
@@ -318,7 +324,7 @@ def test_a_stack_is_saved_and_refuses_what_it_cannot_do(tmp_path):
         model.set_params(warm_start=False).fit(X, checkpoint=tmp_path / "c.npz")
     assert state(model) == before
     assert not hasattr(model.set_params(stacked=False).fit(X), "stack_")
-    nothing = MixtureOfFactorAnalyzers(2, 1, stacked=True, added_noise=0.1, random_state=0)
+    nothing = MixtureOfFactorAnalyzers(2, 1, stacked=True, noise=Noise(added=0.1), random_state=0)
     before = state(nothing)
     with pytest.raises(ValueError, match='nothing is "auto".*n_components="auto"'):
         nothing.fit(X)
@@ -334,7 +340,9 @@ def test_a_stack_of_too_few_examples_is_one_model():
     alone = (
         clone(model)
         .set_params(
-            stacked=False, **{name: member[name] for name in ("n_factors", "noise", "added_noise")}
+            stacked=False,
+            n_factors=member["n_factors"],
+            noise=Noise(member["noise"], member["added_noise"]),
         )
         .fit(X)
     )
@@ -408,7 +416,9 @@ def test_whole_weights_of_a_classifier_repeat_examples():
     w = np.random.default_rng(0).integers(0, 4, len(X)).astype(float)
     again = np.repeat(np.arange(len(X)), w.astype(int))
     model = ClassConditionalClassifier(
-        MixtureOfFactorAnalyzers(1, 2, added_noise=0.01, tol=1e-9, patience=9, random_state=0)
+        MixtureOfFactorAnalyzers(
+            1, 2, noise=Noise(added=0.01), tol=1e-9, patience=9, random_state=0
+        )
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -438,10 +448,9 @@ def test_weights_count_where_noise_is_chosen_for_all_classes():
         for weight in (light, np.ones(len(light)))
     ]
     alone = clone(model).fit(X, y).densities_[0]
-    assert chosen[0].added_noise == alone.added_noise and np.isclose(
-        chosen[0].noise_unit, alone.noise_unit
-    )
-    assert not np.isclose(chosen[1].noise_unit, alone.noise_unit)
+    assert chosen[0].noise.added == alone.noise.added
+    assert np.isclose(chosen[0].noise.unit, alone.noise.unit)
+    assert not np.isclose(chosen[1].noise.unit, alone.noise.unit)
 
 
 @kinds
@@ -477,9 +486,9 @@ def test_covariances_and_directions_as_in_scikit_learn():
         == (2, 2, 5)
     )
     assert np.array_equal(model.components_[1], model.loadings_[1].T)
-    exact = MixtureOfFactorAnalyzers(1, 2, added_noise=0).fit(X)
+    exact = MixtureOfFactorAnalyzers(1, 2, noise=Noise(added=0)).fit(X)
     assert np.isclose(exact.lower_bound_, exact.score(X), atol=1e-9)
-    noisy = MixtureOfFactorAnalyzers(2, 2, added_noise=0.1, random_state=0).fit(X)
+    noisy = MixtureOfFactorAnalyzers(2, 2, noise=Noise(added=0.1), random_state=0).fit(X)
     assert noisy.lower_bound_ < noisy.score(X)
 
 
@@ -491,7 +500,7 @@ def test_covariances_and_directions_as_in_scikit_learn():
 def test_accelerations_find_no_worse(acceleration):
     X = blobs(200, 6)
     plain, fast = (
-        KINDS["factors"](added_noise=0.1, tol=1e-5, acceleration=how).fit(X)
+        KINDS["factors"](noise=Noise(added=0.1), tol=1e-5, acceleration=how).fit(X)
         for how in (None, acceleration)
     )
     assert fast.lower_bound_ > plain.lower_bound_ - 1e-4 and fast.n_iter_ < plain.n_iter_
@@ -715,14 +724,14 @@ def test_noise_left_open_is_one_for_all_classes_and_of_the_fewest_errors(digits)
     X, y = digits[0][:600], digits[1][:600]
     model = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 6)).fit(X, y)
     chosen = {
-        (density.added_noise, density.noise_unit, density.added_noise_)
+        (density.noise.added, density.noise.unit, density.added_noise_)
         for density in model.densities_
     }
-    share = model.densities_[0].added_noise
+    share = model.densities_[0].noise.added
     assert chosen == {(share, float(np.var(X, axis=0).mean()), share)} and 0.03 <= share <= 0.8
     errors = {
         noise: np.sum(
-            ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 6, added_noise=noise))
+            ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 6, noise=Noise(added=noise)))
             .fit(X, y)
             .predict(digits[0][600:])
             != digits[1][600:]
@@ -743,20 +752,20 @@ def test_noise_left_open_is_one_for_all_classes_and_of_the_fewest_errors(digits)
 def test_settings_of_the_density_can_be_searched_for(digits):
     X, y = digits[0][::2], digits[1][::2]
     search = GridSearchCV(
-        ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 4)),
-        {"density__added_noise": [0.001, 0.2]},
+        ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 4, noise=Noise())),
+        {"density__noise__added": [0.001, 0.2]},
         cv=2,
     ).fit(X, y)
-    assert search.best_params_ == {"density__added_noise": 0.2} and search.best_score_ > 0.9
+    assert search.best_params_ == {"density__noise__added": 0.2} and search.best_score_ > 0.9
 
 
 def test_images_are_told_apart(digits):
     X, y = digits
     model = ClassConditionalClassifier(MixtureOfPCA(2, 8, random_state=0)).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) > 0.975
-    factors = ClassConditionalClassifier(MixtureOfFactorAnalyzers(1, 8, added_noise=0.2)).fit(
-        X[::2], y[::2]
-    )
+    factors = ClassConditionalClassifier(
+        MixtureOfFactorAnalyzers(1, 8, noise=Noise(added=0.2))
+    ).fit(X[::2], y[::2])
     assert factors.score(X[1::2], y[1::2]) > 0.965
 
 
@@ -768,11 +777,11 @@ def test_a_common_unit_of_noise():
     X = blobs()
     unit = np.mean(np.var(X, axis=0))
     plain, named = (
-        KINDS["factors"](added_noise=0.1).fit(X),
-        KINDS["factors"](added_noise=0.1, noise_unit=unit).fit(X),
+        KINDS["factors"](noise=Noise(added=0.1)).fit(X),
+        KINDS["factors"](noise=Noise(added=0.1, unit=unit)).fit(X),
     )
     assert np.allclose(plain.score_samples(X), named.score_samples(X))
-    doubled = KINDS["factors"](added_noise=0.05, min_noise=0.5e-6, noise_unit=2 * unit).fit(X)
+    doubled = KINDS["factors"](noise=Noise(added=0.05, minimum=0.5e-6, unit=2 * unit)).fit(X)
     assert np.allclose(plain.score_samples(X), doubled.score_samples(X))
 
 
@@ -808,7 +817,12 @@ def test_examples_freed_along_their_tangents(density):
 def test_accelerated_mixtures_are_mixtures(acceleration, seed):
     X = load_digits().data
     model = MixtureOfFactorAnalyzers(
-        5, 3, acceleration=acceleration, random_state=seed, added_noise=0, min_noise=0.01, tol=1e-5
+        5,
+        3,
+        acceleration=acceleration,
+        random_state=seed,
+        noise=Noise(added=0, minimum=0.01),
+        tol=1e-5,
     ).fit(X)
     assert abs(np.sum(model.weights_) - 1) < 1e-12
     assert np.min(model.noise_variances_) >= 0.01 * np.mean(np.var(X, axis=0)) * (1 - 1e-12)
@@ -847,7 +861,7 @@ def test_densities_that_cannot_be_used():
 
 
 def test_what_was_called_reg_covar_is_read_as_added_noise(tmp_path):
-    factors = KINDS["factors"](added_noise=0.3).fit(BASE)
+    factors = KINDS["factors"](noise=Noise(added=0.3)).fit(BASE)
     model = ClassConditionalClassifier(factors).fit(BASE, np.arange(len(BASE)) % 2)
     for name, estimator in {"alone": factors, "inside": model}.items():
         estimator.save(tmp_path / name)
@@ -857,8 +871,14 @@ def test_what_was_called_reg_covar_is_read_as_added_noise(tmp_path):
         else:
             kind, _, description = meta["parameters"]["density"]["estimator"]
             meta["parameters"]["density"]["estimator"] = [kind, 1, description]
-        description["parameters"]["reg_covar"] = description["parameters"].pop("added_noise")
+        noise = description["parameters"].pop("noise")["Noise"]
+        former = {
+            "noise": noise["kind"],
+            "reg_covar": noise["added"],
+            "min_noise": noise["minimum"],
+        }
+        description["parameters"] |= former
         save_arrays(tmp_path / name, arrays, meta)
         again = type(estimator).load(tmp_path / name)
-        assert again.get_params()[f"{'density__' * (name == 'inside')}added_noise"] == 0.3
+        assert again.get_params()[f"{'density__' * (name == 'inside')}noise__added"] == 0.3
         assert np.array_equal(again.predict_proba(BASE), estimator.predict_proba(BASE))

@@ -18,6 +18,7 @@ from capslit import (
     GaussianMixture,
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
+    Noise,
     em,
 )
 from capslit.estimator import training_data as estimators
@@ -44,7 +45,7 @@ CASES = {
         X,
     ),
     "MixtureOfFactorAnalyzers": (
-        MixtureOfFactorAnalyzers(3, 2, added_noise=0.01, random_state=0),
+        MixtureOfFactorAnalyzers(3, 2, noise=Noise(added=0.01), random_state=0),
         X,
     ),
     "MixtureOfPCA": (MixtureOfPCA(3, 2, explained_variance=0.9, random_state=0), X),
@@ -246,7 +247,9 @@ def test_what_is_measured_is_measured_on_all_examples(small_samples):
     origin, variance = data.spread()
     assert np.allclose(origin, X.mean(axis=0)) and np.isclose(variance, X.var(axis=0).mean())
     model = learned(
-        MixtureOfFactorAnalyzers(1, 4, added_noise=0.1, random_state=0, max_iter=300, tol=1e-9),
+        MixtureOfFactorAnalyzers(
+            1, 4, noise=Noise(added=0.1), random_state=0, max_iter=300, tol=1e-9
+        ),
         parts(X),
     )
     S = np.cov(X.T, ddof=0) + 0.1 * X.var(axis=0).mean() * np.eye(5)

@@ -23,7 +23,7 @@ from .. import em
 from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
-from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 from capslit.mixtures.gaussian import (
     MixtureParameters,
     Mixtures,
@@ -540,8 +540,7 @@ class PatchFeatures(
         self.mixture_ = MixtureOfFactorAnalyzers(
             self.n_components_,
             self.n_factors,
-            noise="isotropic",
-            added_noise=0.01,
+            noise=Noise("isotropic", added=0.01),
             init_params="random_from_data",
             n_jobs=self.n_jobs,
             random_state=rng.randint(2**31),

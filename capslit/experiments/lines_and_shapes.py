@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'UNITS', 'PARTS', 'FOUND', 'MOSTLY', 'COURSES', 'TRUTH', 'COUNTS', 'FIGURE4', 'BASE', 'VARIANTS',
-           'QUICK_VARIANTS', 'DICTIONARY', 'PEER', 'METHODS', 'ARRANGEMENTS', 'SHOWN', 'COST_D', 'COST_K', 'COST_STEPS',
-           'LINES', 'SHAPES', 'CAUSES']
+           'QUICK_VARIANTS', 'DICTIONARY', 'OF_E_STEPS', 'PEER', 'METHODS', 'ARRANGEMENTS', 'SHOWN', 'COST_D', 'COST_K',
+           'COST_STEPS', 'LINES', 'SHAPES', 'CAUSES']
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-002
 import math
@@ -19,7 +19,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import NMF, PCA, DictionaryLearning
 from threadpoolctl import threadpool_limits
 
-from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated
+from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated, as_e_step
 from ..factorial.model import FactorialVectorModel
 from capslit.data.datasets import (
     GREY,
@@ -353,16 +353,29 @@ class _Forgetful(FactorialVectorQuantizer):
         return 0
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018
+OF_E_STEPS = ("n_samples", "burn_in", "n_sweeps", "n_configurations")
+
+
+def _options(settings):
+    "Options of an estimator from settings in which those of the E-step are next to its name."
+    e_step = as_e_step(settings["e_step"])
+    own = {
+        name: settings[name] for name in OF_E_STEPS if name in settings and hasattr(e_step, name)
+    }
+    others = {name: value for name, value in settings.items() if name not in OF_E_STEPS}
+    return others | {"e_step": e_step.set_params(**own)}
+
+
 def _learn_variant(settings, X, shape, seed):
     "Weights of an estimator that has learned as `settings` say, and its bound per image."
-    names = ("e_step", "n_samples", "burn_in", "noise", "init", "max_iter", "n_sweeps")
+    names = ("e_step", "noise", "init", "max_iter", *OF_E_STEPS)
     options = {name: settings[name] for name in names if name in settings}
     if settings.get("memory"):
         estimator = FactorialVectorQuantizer
     else:
         estimator = _Forgetful
     model = estimator(
-        *shape, **options, n_init=1, tol=0.0, patience=10_000, n_jobs=1, random_state=seed
+        *shape, **_options(options), n_init=1, tol=0.0, patience=10_000, n_jobs=1, random_state=seed
     )
     with fixed_iterations():
         model.fit(X)
@@ -471,7 +484,7 @@ def _peer_parts(n_starts, factorial, dictionary):
 def _fit_factorial(X, shape, seed, **options):
     model = _Forgetful(
         *shape,
-        **options,
+        **_options(options),
         n_jobs=1,
         random_state=seed,
     ).fit(X)

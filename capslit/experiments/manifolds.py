@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from .records import Experiment, Part, by_learner, fixed_iterations
 from ..mixtures.classes import ClassConditionalClassifier
-from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 from ..mixtures.linear_manifolds import MixtureOfPCA
 from ..mixtures.tangents import TANGENTS, TangentDistanceClassifier, smooth, tangent_vectors
 
@@ -107,7 +107,7 @@ def factor_analysers(
 ) -> ClassConditionalClassifier:
     "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel."
     density = MixtureOfFactorAnalyzers(
-        m, r, added_noise=reg, noise_unit=_unit(X), max_iter=MAX_ITER, random_state=seed
+        m, r, noise=Noise(added=reg, unit=_unit(X)), max_iter=MAX_ITER, random_state=seed
     )
     return ClassConditionalClassifier(density, priors="uniform")
 

@@ -150,8 +150,8 @@ NOISES = (0.1, 0.2, 0.4, 0.8)  # to choose from for recognition
 def _learned(X, y, m, r, seed, n_pixels, max_iter=MAX_ITER):
     "Mixtures of m factor analysers of r factors for each class, fitted with little added noise."
     model = factor_analysers(m, r, LEARNED, X, seed)
-    unit = model.density.noise_unit * X.shape[1] / n_pixels
-    model.density.set_params(noise_unit=unit, max_iter=max_iter)
+    unit = model.density.noise.unit * X.shape[1] / n_pixels
+    model.density.set_params(noise__unit=unit, max_iter=max_iter)
     return learn(model, X, y)
 
 
@@ -161,7 +161,7 @@ def _with_noise(model, share):
     model.densities_ = [copy(density) for density in model.densities_]
     for density in model.densities_:
         # Noise adds to the variances: nothing has to be learned again
-        more = (share - density.added_noise_) * density.noise_unit
+        more = (share - density.added_noise_) * density.noise.unit
         density.noise_variances_ = density.noise_variances_ + more
     return model
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
 
 from ..em.compiling import OnDemand
 from ..validation import check_choice, check_count, check_number
@@ -431,11 +432,11 @@ def _exact_sums(y, weight, terms):
     return moments, cross, counts, bound, second
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-066
-@dataclass(frozen=True)
-class Exact:
+@dataclass
+class Exact(BaseEstimator):
     "E-step by enumeration of all k^d configurations; no more than `limit` of them."
 
-    limit: int = 2**18
+    limit = 2**18
 
     def check(self, d: int, k: int) -> None:
         "ValueError if there are too many configurations."
@@ -506,11 +507,16 @@ def _mean_field_sweeps(field: _Field, means: np.ndarray, n_sweeps: int, tol: flo
     return means
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-069
-@dataclass(frozen=True)
-class MeanField:
+@dataclass
+class MeanField(BaseEstimator):
     """E-step with independent vectors, each updated in turn (equation 5, corrected).
 
-    Every example goes on until no mean changes by more than `tol`, or for `n_sweeps` sweeps.
+    Parameters
+    ----------
+    n_sweeps : int, default=50
+        Most sweeps over the vectors.
+    tol : float, default=1e-6
+        An example is finished when no mean changes by more in a sweep.
     """
 
     n_sweeps: int = 50
@@ -657,12 +663,18 @@ def _draw_vector(field, chains, keys, i, uniform):
     return means, joint[:, None] + logits, codes[:, None] + keys[i]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-075
-@dataclass(frozen=True)
-class Gibbs:
+@dataclass
+class Gibbs(BaseEstimator):
     """E-step by Gibbs sampling: sweeps over the vectors, from random states.
 
-    The first `burn_in` sweeps are not counted. The bound sums over the configurations that were
-    visited.
+    The bound sums over the configurations that were visited.
+
+    Parameters
+    ----------
+    n_samples, burn_in : int, default=10, 5
+        Sweeps that count, and those before them that do not.
+    seed : int, default=0
+        Of the random numbers; an estimator draws its own from `random_state`.
     """
 
     n_samples: int = 10
@@ -809,23 +821,28 @@ def _posterior_among(field, weight, states, joint):
     return _Posterior(means, moments, total + field.base)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-077
-@dataclass(frozen=True)
-class Truncated:
-    """E-step with the posterior of the best `n_configurations` that a beam search finds for each
+_SEARCH_START = MeanField(10, 1e-3)
+_SEARCH_ROUNDS = 20
+
+
+@dataclass
+class Truncated(BaseEstimator):
+    """E-step with the posterior of the best configurations that a beam search finds for each
     example.
 
     The search starts from mean field and goes on, one vector's state being changed at a time, until
-    nothing better is found, or for `n_rounds` rounds.
+    nothing better is found, or for 20 rounds.
+
+    Parameters
+    ----------
+    n_configurations : int, default=32
     """
 
     n_configurations: int = 32
-    n_rounds: int = 20
-    start: MeanField = MeanField(10, 1e-3)
 
     def check(self, d: int, k: int) -> None:
         "ValueError for impossible settings."
         check_count("n_configurations", self.n_configurations)
-        check_count("n_rounds", self.n_rounds)
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
@@ -845,12 +862,12 @@ class Truncated:
         "The Posterior of a Field, with weights (b,)."
         d, k = field.shape
         b = len(field.linear)
-        means = self.start.sweep(field)
+        means = _SEARCH_START.sweep(field)
         states = np.argmax(means.reshape(b, 1, d, k), axis=3)
         if warm_start is not None:
             states = np.concatenate([states, warm_start.astype(int)], axis=1)
         size = min(self.n_configurations, k**d)
-        states, joint = _beam_search(field, states, size, self.n_rounds)
+        states, joint = _beam_search(field, states, size, _SEARCH_ROUNDS)
         kept = np.zeros((b, self.n_configurations, d), np.int16)
         kept[:, :size] = states
         posterior = _posterior_among(field, weight, states, joint)

@@ -353,6 +353,10 @@ class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
 
     Notes
     -----
+    Predictions depend on the order of the rows, which are a sequence. So two of scikit-learn's
+    checks cannot hold: `check_methods_sample_order_invariance` and
+    `check_methods_subset_invariance`.
+
     Sources: Ghahramani (1995), discussion; Ghahramani and Jordan (1997).
     """
 

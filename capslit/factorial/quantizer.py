@@ -8,6 +8,7 @@ __all__ = ['FactorialVectorQuantizer']
 # %% ../../nbs/factorial/quantizer.ipynb #cell-002
 import math
 import warnings
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -21,7 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from .e_steps import Exact, Gibbs, MeanField, Truncated
+from .e_steps import E_STEPS, Exact, Gibbs, as_e_step
 from capslit.factorial.model import (
     OBSERVABLES,
     CauseParameters,
@@ -228,16 +229,18 @@ class _FitMixin(EMEstimator, _InputScaling):
 
     def _check_sizes(self):
         "ValueError for an E-step that is impossible with the other settings."
-        if self.e_step == "exact":
-            with error_context("e_step"):
-                Exact().check(self.n_vectors, self.n_states)
-        elif self.observable != "gaussian":
+        e_step = as_e_step(self.e_step)
+        with error_context("e_step"):
+            e_step.check(self.n_vectors, self.n_states)
+        if isinstance(e_step, Exact):
+            return
+        if self.observable != "gaussian":
             raise ValueError(
-                f"observable='{self.observable}' needs e_step='exact', not e_step='{self.e_step}',"
+                f"observable='{self.observable}' needs e_step='exact', not e_step={self.e_step!r},"
                 " which needs a log-density that is quadratic in the states"
             )
-        if self.e_step == "gibbs" and self.acceleration is not None:
-            raise ValueError("acceleration must be None for e_step='gibbs', whose steps are random")
+        if isinstance(e_step, Gibbs) and self.acceleration is not None:
+            raise ValueError("acceleration must be None for Gibbs sampling, whose steps are random")
 
     def _remembered(self, data):
         "How many examples E-steps remember: all, but on a cluster, whose workers keep nothing."
@@ -268,13 +271,11 @@ class _FitMixin(EMEstimator, _InputScaling):
         )
 
     def _inference(self, seed=0):
-        "The E-step."
-        return {
-            "exact": Exact(),
-            "mean_field": MeanField(self.n_sweeps),
-            "gibbs": Gibbs(self.n_samples, self.burn_in, int(seed)),
-            "truncated": Truncated(self.n_configurations),
-        }[self.e_step]
+        "The E-step, with this seed if it draws random numbers."
+        e_step = as_e_step(self.e_step)
+        if isinstance(e_step, Gibbs):
+            return replace(e_step, seed=int(seed))
+        return e_step
 
     def _starts(self, model, X, weight, rng):
         "CauseParameters of `n_init` stacked starts."
@@ -450,9 +451,10 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         d of the paper.
     n_states : int, default=2
         k of the paper.
-    e_step : {"exact", "truncated", "mean_field", "gibbs"}, default="exact"
+    e_step : {"exact", "truncated", "mean_field", "gibbs"} or a value, default="exact"
         How expected states are found: from all n_states ** n_vectors configurations, from the best
-        `n_configurations` of each example, from independent vectors, or by sampling. When learning,
+        of each example, from independent vectors, or by sampling. `Exact`, `Truncated`, `MeanField`
+        and `Gibbs` of `capslit.factorial` are the same with their settings. When learning,
         "truncated" and "mean_field" start also from where the last iteration ended, which is kept
         for all examples and starts (on a Dask cluster it is not); so the bound never falls.
     observable : {"gaussian", "bernoulli", "poisson"}, default="gaussian"
@@ -467,12 +469,6 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         random numbers. Of more examples than 64 megabytes hold, a sample is looked at.
     n_init : int, default=10
         Starts; they share their matrix products, and the best outcome is kept.
-    n_samples, burn_in : int, default=10, 5
-        Sweeps of Gibbs sampling that count, and those before them that do not.
-    n_sweeps : int, default=50
-        Most sweeps of mean field.
-    n_configurations : int, default=32
-        Configurations of the truncated E-step.
     ridge : float, default=1e-6
         Precision of the prior of the weights, in units of that of all examples together; for bits
         it keeps weights finite.
@@ -519,18 +515,17 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     Source: Ghahramani (1995).
     """
 
+    _layout = 2
+    _kinds = tuple(E_STEPS.values())
+
     _parameter_constraints = {
         "n_vectors": [Interval(Integral, 1, None, closed="left")],
         "n_states": [Interval(Integral, 1, None, closed="left")],
-        "e_step": [StrOptions({"exact", "truncated", "mean_field", "gibbs"})],
+        "e_step": [StrOptions(set(E_STEPS)), *E_STEPS.values()],
         "observable": [StrOptions({"gaussian", "bernoulli", "poisson"})],
         "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
         "priors": [StrOptions({"equal", "learned"})],
         "init": [StrOptions({"kmeans", "points", "random"})],
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
-        "burn_in": [Interval(Integral, 0, None, closed="left")],
-        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
-        "n_configurations": [Interval(Integral, 1, None, closed="left")],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "min_noise": [Interval(Real, 0, None, closed="neither")],
         **EMEstimator._parameter_constraints,
@@ -541,16 +536,12 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         n_vectors: int = 2,
         n_states: int = 2,
         *,
-        e_step: str = "exact",
+        e_step: Any = "exact",
         observable: str = "gaussian",
         noise: float | str = "learned",
         priors: str = "equal",
         init: str = "kmeans",
         n_init: int = 10,
-        n_samples: int = 10,
-        burn_in: int = 5,
-        n_sweeps: int = 50,
-        n_configurations: int = 32,
         ridge: float = 1e-6,
         min_noise: float = 1e-6,
         tol: float = 1e-4,
@@ -569,10 +560,6 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         self.priors = priors
         self.init = init
         self.n_init = n_init
-        self.n_samples = n_samples
-        self.burn_in = burn_in
-        self.n_sweeps = n_sweeps
-        self.n_configurations = n_configurations
         self.ridge = ridge
         self.min_noise = min_noise
         self.tol = tol
@@ -582,3 +569,15 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def _from_older(cls, layout, arrays, description):
+        "The estimator in a file of layout 1, in which the settings of all E-steps were parameters."
+        parameters = dict(description["parameters"])
+        settings = {}
+        for kind in cls._kinds:
+            names = [name for name in kind().get_params() if name in parameters and name != "tol"]
+            settings[kind] = {name: parameters.pop(name) for name in names}
+        kind = E_STEPS[parameters["e_step"]]
+        parameters["e_step"] = {kind.__name__: settings[kind]}
+        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})

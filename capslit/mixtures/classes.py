@@ -32,7 +32,13 @@ from capslit.validation import (
     validate_inputs,
 )
 from .estimator import log_shares
-from .factor_analysers import SHARES, MixtureOfFactorAnalyzers, _by_share, _learned
+from capslit.mixtures.factor_analysers import (
+    SHARES,
+    MixtureOfFactorAnalyzers,
+    _by_share,
+    _learned,
+    as_noise,
+)
 from .linear_manifolds import _checked_tangents
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-056
@@ -181,8 +187,9 @@ def _confusion(densities, X, y, weight, log_priors, unit):
 
 def _left_open(density):
     "Whether the noise of a density is to be chosen; a stack weighs several amounts."
-    auto = isinstance(density, MixtureOfFactorAnalyzers) and density.added_noise == "auto"
-    return auto and not density.stacked
+    if not isinstance(density, MixtureOfFactorAnalyzers) or density.stacked:
+        return False
+    return as_noise(density.noise).added == "auto"
 
 
 def _mean_variance(X, weight):
@@ -209,15 +216,16 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
         mass = np.ones(len(X))
     else:
         mass = weight.astype(np.float64)
-    unit = density.noise_unit or _mean_variance(X, mass) or 1.0
-    density = clone(density).set_params(added_noise=0.1, noise_unit=unit)
+    noise = clone(as_noise(density.noise))
+    unit = noise.unit or _mean_variance(X, mass) or 1.0
+    density = clone(density).set_params(noise=noise.set_params(added=0.1, unit=unit))
     if folds is None:
         folds = _noise_folds(density, X, y)
     n_classes = len(log_priors)
     counts = [np.bincount(y[own], minlength=n_classes).min() for own, _ in folds]
     if min(counts, default=0) < max(2, density._asked_components()):
         return density
-    trial = clone(density).set_params(added_noise=1e-3)
+    trial = clone(density).set_params(noise__added=1e-3)
     losses = 0.0  # (n_shares, 2)
     for own, held in folds:
         jobs = [
@@ -227,7 +235,7 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
         densities = Parallel(n_jobs=n_jobs)(jobs)
         losses += _confusion(densities, X[held], y[held], mass[held], log_priors, unit)
     best = min(range(len(SHARES)), key=lambda k: tuple(losses[k]))  # errors before log-losses
-    return density.set_params(added_noise=SHARES[best])
+    return density.set_params(noise__added=SHARES[best])
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-060
 class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEstimator):
@@ -238,7 +246,7 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
     density : estimator with `fit` and `score_samples`, optional
         Cloned for each class; by default MixtureOfFactorAnalyzers(). A search over the
         parameters of the density (`density__n_components`) needs one that is given. If its
-        `added_noise` is "auto", all classes take the amount with the fewest errors among
+        added noise is "auto", all classes take the amount with the fewest errors among
         examples left out, a third at a time, and the most probable labels if several have
         as few. A stack (`stacked`) weighs amounts for each class by itself.
     priors : {"empirical", "uniform"} or (n_classes,) array, default="empirical"
@@ -428,11 +436,8 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
             tangents = _checked_tangents(X, tangents)
         density = self._density()
         if _left_open(density):
-            first = self.densities_[0]  # its noise was chosen for all classes
-            density = clone(density).set_params(
-                added_noise=first.added_noise,
-                noise_unit=first.noise_unit,
-            )
+            chosen = self.densities_[0].noise  # for all classes
+            density = clone(density).set_params(noise=clone(chosen))
         if not isinstance(self.cv, Integral | None):
             raise ValueError(
                 "cv refers to the rows of fit, but add_class sees other ones; let cv be a number "

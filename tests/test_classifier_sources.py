@@ -675,14 +675,15 @@ def test_restarts_are_single_fits_side_by_side(architecture, monkeypatch):
     several = quick(architecture, n_init=4, **options).fit(X, y, w)
     seeds = np.random.default_rng(np.random.RandomState(0).randint(2**31))
 
-    def next_weights(estimator, targets, dims, moments, *_):
+    def next_weights(targets, dims, moments, *_):
         "One start, with the random numbers that come next."
-        return initial_weights(
+        weights, short = initial_weights(
             targets, dims, moments, init="random", init_scale=0.5, affine=True, rng=seeds
-        )[0][None]
+        )
+        return weights[None], short
 
     with monkeypatch.context() as patch:
-        patch.setattr("capslit.capsules.classifier._drawn_weights", next_weights)
+        patch.setattr("capslit.capsules.learning.drawn_weights", next_weights)
         alone = [quick(architecture, **options).fit(X, y, w) for _ in range(4)]
     reached = np.array(
         [np.nanmax(np.atleast_2d(one.history_["objective"].T), axis=1) for one in alone]

@@ -22,7 +22,7 @@ from sklearn.preprocessing import (
 )
 
 from capslit import CapsuleClassifier
-from capslit.capsules.classifier import _share_elsewhere
+from capslit.capsules.learning import _share_elsewhere
 from capslit.capsules.settings import Schedule
 
 TABLES = {"iris": load_iris, "wine": load_wine, "cancer": load_breast_cancer, "digits": load_digits}

@@ -22,14 +22,8 @@ from ..arrays import asarray_like, to_numpy
 from .engine import CapsuleParameters
 from .search import capsule_dims_tried
 from .problems import stacked_solvers
-from capslit.capsules.classifier import (
-    CapsuleClassifier,
-    check_classes,
-    engine_settings,
-    held_share,
-    number_of_starts,
-    starting_point,
-)
+from .classifier import CapsuleClassifier
+from .learning import check_classes, held_share
 from capslit.validation import (
     check_choice,
     check_count,
@@ -72,8 +66,7 @@ def _begin(estimator, examples, rows, y, w):
     part = examples.select(train, y, w)
     # folds of a stack have nothing to choose
     estimator._settle(estimator._search_space().given(part.origin))
-    starts = number_of_starts(estimator, seen)
-    model, parameters, _ = starting_point(estimator, part, seen, starts)
+    model, parameters, _ = estimator._start(part, seen, estimator._n_starts)
     return _Fold(estimator, part, train, held, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
@@ -127,12 +120,13 @@ def _learn(folds, examples, w):
     held = None
     if folds[0].held is not None:
         held = _batch(model, examples, [fold.held for fold in folds], w, folds)
-    settings = engine_settings(folds[0].estimator, held is not None)
+    settings = folds[0].estimator._engine_settings(held is not None)
     run = em.fit(model, parameters, train, validation=held, **settings)
     size = len(model.targets) // len(folds)
     parts = [_part(run, slice(f * size, (f + 1) * size)) for f in range(len(folds))]
     return [
-        fold.estimator._learned(part, fold.model, fold.examples) for fold, part in zip(folds, parts)
+        fold.estimator._keep_run(part, fold.model, fold.examples)
+        for fold, part in zip(folds, parts)
     ]
 
 
@@ -217,7 +211,7 @@ def cross_validate(
     if sp.issparse(X):
         X = X.tocsr()
     first = clone(estimator)
-    first._checked_schedule()
+    first._check_settings()
     examples = read_training_data(first, X, y, params.get("sample_weight"), labelled=True)
     if "groups" in params:
         check_shape("the groups in params", params["groups"], (examples.n_passed,))

@@ -22,7 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import em
-from ..capsules.classifier import threshold_schedule
+from ..capsules.settings import Schedule
 
 from capslit.capsules.engine import (
     CapsuleParameters,
@@ -610,7 +610,7 @@ class CapsulePairClassifier(Saved, _Named):
 
     def _settings(self):
         "Arguments of `em.fit`."
-        rounds = threshold_schedule(self.thresholds, self.patience)
+        rounds = Schedule(self.thresholds, self.patience).rounds()
         momentum = self.momentum
         plain = not any(r.options["threshold"] for r in rounds)
         if plain and momentum:

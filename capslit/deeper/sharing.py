@@ -19,17 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..arrays import asarray_like, namespace, to_numpy
-from capslit.capsules.classifier import (
-    PAPER,
-    CapsuleClassifier,
-    checked_inputs,
-    class_factors,
-    engine_settings,
-    prepared,
-    read_with_validation,
-    regrouped,
-    with_schedule,
-)
+from ..capsules.classifier import PAPER, CapsuleClassifier
 from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
@@ -38,15 +28,16 @@ from capslit.capsules.engine import (
 )
 from ..capsules.inference import class_probabilities
 from ..capsules.kernels import worth_compiling
+from ..capsules.learning import prepared
+from ..capsules.prediction import checked_inputs
 from ..capsules.problems import class_moments, initial_weights
-from ..capsules.search import ENOUGH, Choice, sharpness_of
-from ..capsules.settings import Schedule
+from ..capsules.search import Choice
+from ..capsules.settings import Schedule, regrouped, with_schedule
 from capslit.validation import (
     atomic,
     check_count,
     check_image_shape,
     check_number,
-    check_repeatable,
 )
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21
@@ -532,38 +523,27 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         -------
         self
         """
-        self._checked_schedule()
-        validation = X_val, y_val, sample_weight_val
-        data, held_out = read_with_validation(self, X, y, sample_weight, *validation)
-        if held_out is not None and X_val is None:
-            check_repeatable(checkpoint, self.random_state, "the held-out examples are")
+        self._check_settings()
+        validation = (X_val, y_val, sample_weight_val)
+        data, held_out = self._read((X, y, sample_weight), validation, checkpoint)
         shape, moves, table = _places_of(self, data.n_features)
-        if self.class_weight is not None:
-            data = data.weighted(class_factors(self.class_weight, data))
         model, parameters, alpha = _begun(self, data, table)
-        learned = isinstance(self.sharpness, str)
-        sharpness = 1.0 if learned else float(self.sharpness)
+        sharpness = 1.0 if isinstance(self.sharpness, str) else float(self.sharpness)
         self._settle(Choice(None, alpha, sharpness, {}, capsule_dim=self.capsule_dim))
-        if held_out is None:
-            judges = None
-        else:
-            judges = prepared(model, held_out)
         run = em.fit(
             model,
             parameters,
             prepared(model, data),
-            validation=judges,
+            validation=prepared(model, held_out),
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
-            **engine_settings(self, held_out is not None),
+            **self._engine_settings(held_out is not None),
         )
-        self._learned(run, model, data)
+        self._keep_run(run, model, data)
         self.image_shape_ = shape
         self.shifts_ = moves
         self.shared_coef_ = _shared_part(self, run, table)
-        if learned and held_out is not None and held_out.n_samples >= ENOUGH:
-            self.sharpness_ = sharpness_of(self._predictor(), held_out)
-        return self
+        return self._sharpen(held_out)
 
     @classmethod
     def _from_older(cls, layout, arrays, description):
@@ -595,10 +575,9 @@ class SharedCapsuleClassifier(CapsuleClassifier):
             class_probabilities(norms, d), (poses.shape[0], self.classes_.shape[0], -1)
         )
 
-    def _checked_schedule(self):
-        "The rounds of learning, after all parameters have been checked."
+    def _check_settings(self):
         check_count("capsule_dim", self.capsule_dim)
-        return super()._checked_schedule()
+        super()._check_settings()
 
 # %% ../../nbs/deeper/sharing.ipynb #share-55
 def _begun(estimator, data, table):

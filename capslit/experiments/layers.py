@@ -10,8 +10,8 @@ __all__ = ['FIRST', 'CHANGES', 'PAIRS', 'MULTICLASS', 'FINALISTS', 'LARGE', 'SMA
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from ..capsules.classifier import CapsuleClassifier, with_schedule
-from ..capsules.settings import Schedule
+from ..capsules.classifier import CapsuleClassifier
+from ..capsules.settings import Schedule, with_schedule
 from ..data.deformations import DeformedImages, Deformations, TangentDeformations
 from ..deeper.patches import PatchFeatures
 from capslit.experiments.records import (

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import StratifiedKFold, check_cv
 
 from .. import em
-from ..capsules.classifier import CapsuleClassifier, engine_settings
+from ..capsules.classifier import CapsuleClassifier
 from ..capsules.settings import Schedule
 from ..capsules.engine import CapsuleParameters, CapsuleRegression, second_moments
 from capslit.capsules.evidence import (
@@ -62,7 +62,7 @@ def _default_pairs(n_classes):
     schedule = Schedule()
     targets = capsule_targets(n_classes, "ovo")
     dims = capsule_dims(targets, np.full(n_classes, default.capsule_dim))
-    settings = engine_settings(default, False) | {"n_threads": 1}
+    settings = default._engine_settings(False) | {"n_threads": 1}
     return _Pairs(
         targets,
         dims,

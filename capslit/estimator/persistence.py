@@ -220,7 +220,7 @@ class Saved:
                     f"{ours}; upgrade capslit"
                 )
             else:
-                said = f"it is not what capslit {ours} writes ({error!r}); save the estimator again"
+                said = f"it is not what capslit {ours} writes ({error!r}); fit the estimator again"
             raise StorageError(f"cannot read {path}: {said}") from error
 
     @classmethod

@@ -397,7 +397,8 @@ def _check_outputs(arguments):
 
 def _fit_file(arguments: argparse.Namespace) -> None:
     "Learn from the table in a file, report and draw what is asked for, and save the model."
-    from capslit.capsules.table_classifier import TableClassifier, as_frame
+    from capslit.capsules.table_classifier import TableClassifier
+    from capslit.data.columns import as_frame
     from capslit.data.table_files import read_table
 
     _check_outputs(arguments)

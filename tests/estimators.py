@@ -18,6 +18,7 @@ from capslit import (
     GaussianMixture,
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
+    TableClassifier,
 )
 from capslit.factorial import Gibbs, MeanField, Truncated
 from capslit.composition import GaussianCompositionalModel, Transforms
@@ -203,6 +204,12 @@ DRAWN = {
         " KMeans does)"
     )
 }
+INNER_FOLDS = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "folds must keep a repeated row together; the check passes such folds as cv, which belongs"
+        " to the inner classifier"
+    )
+}
 SEQUENCES = {
     "check_methods_sample_order_invariance": "the order of the examples is what the model is about",
     "check_methods_subset_invariance": "a part of a sequence is another sequence",
@@ -239,6 +246,15 @@ ESTIMATORS = {
             (PLAIN | {"schedule": ONE, "alpha": 0.1}, {}),
         ],
         another_run={"alpha": 0.5},
+    ),
+    "TableClassifier": Entry(
+        TableClassifier(
+            CapsuleClassifier.paper(2, thresholds=(0.5, 0.0), patience=(4, 4), random_state=0)
+        ),
+        y=Y,
+        settings=(({"classifier": "forest"}, "classifier"),),
+        fits=(({"y": Y * 0}, "y"), ({"sample_weight": np.zeros(N)}, "sample_weight")),
+        conventions=[({}, INNER_FOLDS)],
     ),
     "SharedCapsuleClassifier": Entry(
         SharedCapsuleClassifier(

@@ -601,7 +601,7 @@ def test_frames_of_other_libraries(library, make):
 def test_arrays_of_text_and_enormous_numbers_without_names():
     with pytest.raises(
         ValueError,
-        match=r"X holds text, such as 'v', in the column 0 .* TableClassifier, which takes frames",
+        match=r"X holds text, such as 'v', in the column 0 .*TableClassifier, which takes frames",
     ):
         TableClassifier().fit(np.array([["v", 1], ["w", 2]], dtype=object), [0, 1])
     with pytest.raises(ValueError, match=r"column 'x1' has 5e\+200 as its largest magnitude"):

@@ -62,15 +62,18 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         frame = self._frame(X, reset=True)
         classifier = CapsuleClassifier(random_state=self.random_state)
         if self.classifier is not None:
-            classifier = clone(self.classifier)
+            with error_context("classifier"):
+                classifier = clone(self.classifier)
         weights = {}
         weight = np.ones(len(frame))
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, frame, dtype=np.float64)
+            with error_context("sample_weight"):
+                weight = _check_sample_weight(sample_weight, frame, dtype=np.float64)
             check_mass("sample_weight", weight)
             weights = {"sample_weight": weight}
         used = weight > 0  # rows of weight zero must not be seen: neither their words nor gaps
-        columns = [fit_column(name, frame.loc[used, name], weight[used]) for name in frame]
+        with error_context("X"):
+            columns = [fit_column(name, frame.loc[used, name], weight[used]) for name in frame]
         self.columns_ = tuple(column for column in columns if column is not None)
         if not self.columns_:
             raise ValueError("X has no column that can be used; the warnings say why")
@@ -97,7 +100,8 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         return frame
 
     def _encoded(self, frame):
-        return np.hstack([column.encode(frame[column.name]) for column in self.columns_])
+        with error_context("X"):
+            return np.hstack([column.encode(frame[column.name]) for column in self.columns_])
 
     def encode(self, X: Any) -> np.ndarray:
         "Encoded features (n, n_encoded) of a frame or an array, column by column."

@@ -45,29 +45,29 @@ class _Fold:
     estimator: CapsuleClassifier
     examples: TrainingData
     train: np.ndarray
-    held: np.ndarray | None
+    held_out: np.ndarray | None
     model: object
     parameters: CapsuleParameters
 
 
-def _begin(estimator, examples, rows, y, w):
-    "The `_Fold` of the examples with the indices `rows`."
+def _prepared_fold(estimator, examples, rows, y, w):
+    "The `_Fold` of the examples with the indices `rows`, as `fit` alone would begin."
     estimator = clone(estimator)
     train = rows
-    held = None
+    held_out = None
     share = held_share(estimator.early_stopping, len(rows))
     if share:
         rng = check_random_state(estimator.random_state)
-        part = None if w is None else w[rows]
-        kept, out = examples.split_rows(y[rows], part, share, rng)
+        weight = None if w is None else w[rows]
+        kept, stopping = examples.split_rows(y[rows], weight, share, rng)
         train = rows[kept]
-        held = rows[out]
-    seen = np.zeros(len(examples.classes), bool)
+        held_out = rows[stopping]
     part = examples.select(train, y, w)
-    # folds of a stack have nothing to choose
+    # settings that are chosen differ between folds, so a stack has none
     estimator._settle(estimator._search_space().given(part.origin))
+    seen = np.zeros(len(examples.classes), bool)
     model, parameters, _ = estimator._start(part, seen, estimator._n_starts)
-    return _Fold(estimator, part, train, held, model, parameters)
+    return _Fold(estimator, part, train, held_out, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
 def _stacked(folds):
@@ -82,7 +82,7 @@ def _stacked(folds):
         targets=np.concatenate([model.targets for model in models]),
         dims=np.concatenate([model.dims for model in models]),
         solver=stacked_solvers([model.solver for model in models], n_problems, like),
-        # a prior of zero is skipped, an array of zeros is not
+        # the objective skips a prior of zero, but not an array of zeros
         alpha=alpha if np.any(alpha) else 0.0,
     )
     weights = np.concatenate([to_numpy(fold.parameters.weights) for fold in folds])
@@ -91,47 +91,50 @@ def _stacked(folds):
     return model, CapsuleParameters(weights)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-007
-def _columns(rows, w, n, problems, dtype):
+def _columns(rows, w, n, n_problems, dtype):
     """Weights (n, k): w of the examples `rows[f]` in the columns of fold f, zero elsewhere.
 
     Each fold has as many columns as problems.
     """
-    columns = np.stack([np.bincount(some, minlength=n) for some in rows], axis=1)
+    # a bootstrap sample holds some rows more than once
+    columns = np.stack([np.bincount(part, minlength=n) for part in rows], axis=1)
     if w is not None:
         columns = columns * w[:, None]
-    return np.repeat(columns.astype(dtype), problems, axis=1)
+    return np.repeat(columns.astype(dtype), n_problems, axis=1)
 
 
-def _batch(model, examples, rows, w, folds):
-    "The examples that at least one fold wants, with the weights that they have for each."
-    wanted = np.unique(np.concatenate(rows))
-    problems = len(model.targets) // len(folds)
-    weights = _columns(rows, w, examples.n_samples, problems, examples.dtype)[wanted]
-    x, y, _ = (take_rows(a, wanted) for a in examples.batches)
+def _batch(model, examples, rows, w):
+    "The examples of the rows of all folds, with the weights that they have for each."
+    n_problems = len(model.targets) // len(rows)
+    weights = _columns(rows, w, examples.n_samples, n_problems, examples.dtype)
+    # rows of no fold would be multiplied for nothing
+    union = np.unique(np.concatenate(rows))
+    weights = weights[union]
+    x, y, _ = (take_rows(column, union) for column in examples.batches)
     if examples.like is not None:
         weights = asarray_like(weights, examples.like)
     return model.prepare((x, y, weights))
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-007-1
-def _learn(folds, examples, w):
-    "Fit all folds at once: their estimators."
+def _fit_stack(folds, examples, w):
+    "The fitted estimators of all folds, from one run."
     model, parameters = _stacked(folds)
-    train = _batch(model, examples, [fold.train for fold in folds], w, folds)
-    held = None
-    if folds[0].held is not None:
-        held = _batch(model, examples, [fold.held for fold in folds], w, folds)
-    settings = folds[0].estimator._engine_settings(held is not None)
-    run = em.fit(model, parameters, train, validation=held, **settings)
+    train = _batch(model, examples, [fold.train for fold in folds], w)
+    held_out = None
+    if folds[0].held_out is not None:
+        held_out = _batch(model, examples, [fold.held_out for fold in folds], w)
+    settings = folds[0].estimator._engine_settings(held_out is not None)
+    run = em.fit(model, parameters, train, validation=held_out, **settings)
     size = len(model.targets) // len(folds)
-    parts = [_part(run, slice(f * size, (f + 1) * size)) for f in range(len(folds))]
-    return [
-        fold.estimator._keep_run(part, fold.model, fold.examples)
-        for fold, part in zip(folds, parts)
-    ]
+    estimators = []
+    for f, fold in enumerate(folds):
+        part = _part(run, slice(f * size, (f + 1) * size))
+        estimators.append(fold.estimator._keep_run(part, fold.model, fold.examples))
+    return estimators
 
 
 def _part(run, problems):
-    "What a run has found for some of its problems."
+    "The outcome of a run for some of its problems."
     history = {name: values[:, problems] for name, values in run.history.items()}
     parameters = type(run.parameters)(*(leaf[problems, ...] for leaf in run.parameters))
     return replace(
@@ -156,7 +159,7 @@ def cross_validate(
     return_estimator: bool = False,
     return_indices: bool = False,
 ) -> dict:
-    """Fit a classifier on all folds at once; judge each fit by examples that it has not seen.
+    """Fit a classifier on all folds at once, and score each fit by its held-out examples.
 
     Parameters
     ----------
@@ -185,6 +188,45 @@ def cross_validate(
     TypeError, ValueError
         If something is wrong with an argument, which the message names.
     """
+    _check_shareable(estimator)
+    for name in params or {}:
+        check_choice("the name of an entry of params", name, ("sample_weight", "groups"))
+    if as_source(X, labelled=None) is not None:
+        raise TypeError(
+            "X must be an array in memory; of a file, pass what fits, for example np.array(X)"
+        )
+    params = {name: np.asarray(a) for name, a in (params or {}).items() if a is not None}
+    if sp.issparse(X):
+        X = X.tocsr()
+    first = clone(estimator)
+    first._check_settings()
+    examples = read_training_data(first, X, y, params.get("sample_weight"), labelled=True)
+    n = examples.n_passed
+    if "groups" in params:
+        check_shape("the groups in params", params["groups"], (n,))
+    check_classes("y", examples.classes)
+    labels = to_numpy(y) if is_tensor(y) else np.asarray(y)
+    with error_context("cv", "groups"):
+        folds = check_cv(cv, labels, classifier=True).split(np.zeros(n), labels, groups)
+        splits = [(_numbers(train, n), _numbers(test, n)) for train, test in folds]
+    check_count("the number of folds that cv gives", len(splits))
+    trains, tests = map(list, zip(*splits))
+    estimators, seconds = _fit_folds(first, examples, X, y, trains, params)
+    scorer = check_scoring(estimator, scoring)
+    results = {"fit_time": seconds} | _scores(scorer, estimators, X, y, tests, "test")
+    if return_train_score:
+        scores = _scores(scorer, estimators, X, y, trains, "train")
+        del scores["score_time"]
+        results |= scores
+    if return_estimator:
+        results["estimator"] = estimators
+    if return_indices:
+        results["indices"] = {"train": trains, "test": tests}
+    return results
+
+# %% ../../nbs/capsules/cross_validation.ipynb #cell-011
+def _check_shareable(estimator):
+    "TypeError or ValueError for an estimator whose folds cannot share a run."
     check_type(
         "estimator",
         estimator,
@@ -201,37 +243,8 @@ def cross_validate(
             f"estimator has penalty={estimator.penalty}, which folds cannot share; use"
             " sklearn.model_selection.cross_validate, or set it to None"
         )
-    for name in params or {}:
-        check_choice("the name of an entry of params", name, ("sample_weight", "groups"))
-    if as_source(X, labelled=None) is not None:
-        raise TypeError(
-            "X must be an array in memory; of a file, pass what fits, for example np.array(X)"
-        )
-    params = {name: np.asarray(a) for name, a in (params or {}).items() if a is not None}
-    if sp.issparse(X):
-        X = X.tocsr()
-    first = clone(estimator)
-    first._check_settings()
-    examples = read_training_data(first, X, y, params.get("sample_weight"), labelled=True)
-    if "groups" in params:
-        check_shape("the groups in params", params["groups"], (examples.n_passed,))
-    check_classes("y", examples.classes)
-    labels = to_numpy(y) if is_tensor(y) else np.asarray(y)
-    n = examples.n_passed
-    with error_context("cv", "groups"):
-        folds = check_cv(cv, labels, classifier=True).split(np.zeros(n), labels, groups)
-        splits = [(_numbers(train, n), _numbers(test, n)) for train, test in folds]
-    check_count("the number of folds that cv gives", len(splits))
-    fitted, seconds = _fit_all(first, examples, X, y, [train for train, _ in splits], params)
-    results = _judged(check_scoring(estimator, scoring), fitted, splits, X, y, return_train_score)
-    results = {"fit_time": seconds} | {name: np.asarray(found) for name, found in results.items()}
-    if return_estimator:
-        results["estimator"] = fitted
-    if return_indices:
-        results["indices"] = dict(zip(("train", "test"), map(list, zip(*splits))))
-    return results
 
-# %% ../../nbs/capsules/cross_validation.ipynb #cell-011
+
 def _numbers(rows, n):
     "The indices of some of n examples, which a splitter may also give as a mask or from the end."
     rows = check_shape(
@@ -246,23 +259,21 @@ def _numbers(rows, n):
     except IndexError as error:
         raise ValueError(f"cv must give the numbers of some of {n} examples: {error}") from error
 
-
-def _chooses_dim(estimator):
-    return len(capsule_dims_tried(estimator.capsule_dim)) > 1
-
-
-# what the reading of the inputs has set
-_FEATURES = "n_features_in_", "feature_names_in_"
-
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-011-1
-def _fit_all(first, examples, X, y, trains, params={}):
+# attributes that the reading of the inputs has set
+_FEATURES = ("n_features_in_", "feature_names_in_")
+
+
+def _fit_folds(first, examples, X, y, trains, params={}):
     "The estimators of all folds, and the seconds that each took."
-    index, w = examples.columns()
+    labels, w = examples.columns()
     # numbers of the rows among the examples, −1 for those of weight zero
     number = np.full(examples.n_passed, -1)
-    number[slice(None) if examples.rows is None else examples.rows] = np.arange(len(index))
-    alike = not first._adapts() and examples.origin is None and not _chooses_dim(first)
-    fitted = [None] * len(trains)
+    number[slice(None) if examples.rows is None else examples.rows] = np.arange(len(labels))
+    # folds with other kernels, origins or dimensions have other inputs or weights
+    same_inputs = not first._adapts() and examples.origin is None
+    same_shape = same_inputs and len(capsule_dims_tried(first.capsule_dim)) == 1
+    estimators = [None] * len(trains)
     seconds = np.zeros(len(trains))
     stacks = {}
     for f, passed in enumerate(trains):
@@ -271,40 +282,33 @@ def _fit_all(first, examples, X, y, trains, params={}):
         rows = rows[rows >= 0]
         if not rows.size:
             check_mass("sample_weight of a fold", np.zeros(1))
-        if alike and np.bincount(index[rows], minlength=len(examples.classes)).all():
-            fold = _begin(first, examples, rows, index, w)
-            stacks.setdefault(fold.held is None, []).append((f, fold))
-        # other inputs or weights, or a class is missing: a model of another shape
+        if same_shape and np.bincount(labels[rows], minlength=len(examples.classes)).all():
+            fold = _prepared_fold(first, examples, rows, labels, w)
+            stacks.setdefault(fold.held_out is None, []).append((f, fold))
         else:
             part = {name: a[passed] for name, a in params.items()}
-            fitted[f] = clone(first).fit(take_rows(X, passed), take_rows(y, passed), **part)
+            estimators[f] = clone(first).fit(take_rows(X, passed), take_rows(y, passed), **part)
         seconds[f] = time.perf_counter() - start
     for stack in stacks.values():
         start = time.perf_counter()
-        (numbers, folds) = zip(*stack)
-        for f, one in zip(numbers, _learn(folds, examples, w)):
-            fitted[f] = one
-            one.__dict__ |= {name: vars(first)[name] for name in _FEATURES if name in vars(first)}
+        numbers, folds = zip(*stack)
+        for f, estimator in zip(numbers, _fit_stack(folds, examples, w)):
+            estimators[f] = estimator
+            vars(estimator).update({k: v for k, v in vars(first).items() if k in _FEATURES})
         seconds[list(numbers)] += (time.perf_counter() - start) / len(folds)
-    return fitted, seconds
+    return estimators, seconds
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-011-2
-def _judged(scorer, fitted, splits, X, y, train_score):
-    "Scores of the fits, and the seconds that each took."
+def _scores(scorer, estimators, X, y, parts, prefix):
+    "Scores of the fits on these parts of the examples, and the seconds that each took."
     results = {"score_time": []}
-    for one, (train, test) in zip(fitted, splits):
+    for estimator, rows in zip(estimators, parts):
         start = time.perf_counter()
-        scores = _named("test", scorer(one, take_rows(X, test), take_rows(y, test)))
+        scores = scorer(estimator, take_rows(X, rows), take_rows(y, rows))
         results["score_time"].append(time.perf_counter() - start)
-        if train_score:
-            scores |= _named("train", scorer(one, take_rows(X, train), take_rows(y, train)))
+        # several scores have names
+        if not isinstance(scores, dict):
+            scores = {"score": scores}
         for name, score in scores.items():
-            results.setdefault(name, []).append(score)
-    return results
-
-
-def _named(part, found):
-    "One score, or several of them by their names."
-    if not (isinstance(found, dict)):
-        found = {"score": found}
-    return {f"{part}_{name}": score for name, score in found.items()}
+            results.setdefault(f"{prefix}_{name}", []).append(score)
+    return {name: np.asarray(values) for name, values in results.items()}

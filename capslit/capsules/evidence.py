@@ -40,11 +40,12 @@ def _label_information(squared_norms: Any, capsule_dim: Any) -> np.ndarray:
         ω in [0, 1): it would be 1 if the latent variables themselves were observed.
     """
     norms = np.asarray(squared_norms, dtype=np.float64)
-    (n, m) = norms.shape
-    total = 0
+    n, m = norms.shape
     P = class_probabilities(norms, capsule_dim)
+    total = 0
     for y in range(m):
         ratios = posterior_ratios(norms, np.full(n, y), capsule_dim)
+        # the second moment of the score, (ratio − 1) W x
         total = total + P[:, y] * np.sum((ratios - 1) ** 2 * norms, axis=1)
     return total / np.sum(np.broadcast_to(capsule_dim, m))
 
@@ -62,15 +63,16 @@ class WeightPosterior(NamedTuple):
     def of(cls, gram: np.ndarray, precision: np.ndarray) -> "WeightPosterior":
         "Σ = (G + diag α)⁻¹ from Gram matrices (k, p, p) and precisions (k, c, p)."
         matrix = gram[:, None] + precision[..., None] * np.eye(gram.shape[-1])
-        return cls(precision, np.linalg.inv(matrix), -np.linalg.slogdet(matrix)[1])
+        _, log_det = np.linalg.slogdet(matrix)
+        return cls(precision, np.linalg.inv(matrix), -log_det)
 
     def log_prior_mass(self, weights: np.ndarray, dims: np.ndarray) -> np.ndarray:
         """−½ Σ α M² + ½ Σ d_i (log|diag α| + log|Σ|), (k,): what the evidence adds to the
         log-likelihood.
         """
-        volume = (
-            np.sum(np.log(np.where(self.precision > 0, self.precision, 1)), axis=2) + self.log_det
-        )
+        # inputs without a prior, α = 0, have no part in the volume
+        logs = np.log(np.where(self.precision > 0, self.precision, 1))
+        volume = np.sum(logs, axis=2) + self.log_det
         penalty = np.sum(self.precision[:, :, None] * weights**2, axis=(1, 2, 3))
         return 0.5 * (np.sum(dims * volume, axis=1) - penalty)
 
@@ -100,12 +102,16 @@ def _updated_precision(
     (k, c, p) array
         Zero for inputs that have no prior.
     """
-    spread = np.diagonal(posterior.covariance, axis1=2, axis2=3)
-    # (k, m, p)
-    counted = dims[:, :, None] * (posterior.precision > 0)
-    square = np.where(counted > 0, np.sum(weights**2, axis=2) + dims[:, :, None] * spread, 0)
-    count, square = (np.sum(a, axis=SHARED[share], keepdims=True) for a in (counted, square))
-    return count / np.where(count > 0, square, 1) * (posterior.precision > 0)
+    has_prior = posterior.precision > 0
+    variance = np.diagonal(posterior.covariance, axis1=2, axis2=3)
+    rows = dims[:, :, None]
+    count = rows * has_prior  # (k, m, p)
+    square = np.sum(weights**2, axis=2) + rows * variance
+    square = np.where(count > 0, square, 0)
+    axes = SHARED[share]
+    count = np.sum(count, axis=axes, keepdims=True)
+    square = np.sum(square, axis=axes, keepdims=True)
+    return count / np.where(count > 0, square, 1) * has_prior
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-034
 @dataclass(frozen=True)
@@ -154,22 +160,27 @@ def information_grams(
     `label_information` for "label".
     """
     x, y, w = batch
-    if model.affine:
-        z = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    else:
-        z = x
+    z = _with_constant(x, int(model.affine))
     grams = np.empty((len(weights), z.shape[1], z.shape[1]))
     for q, targets in enumerate(model.targets):
-        mine = targets[y] >= 0
+        takes_part = targets[y] >= 0
         if w is None:
-            omega = np.ones(np.sum(mine))
+            omega = np.ones(np.sum(takes_part))
         else:
-            omega = np.asarray(w, dtype=np.float64)[mine]
+            omega = np.asarray(w, dtype=np.float64)[takes_part]
         if information == "label":
-            norms = pose_vectors(weights[q : q + 1], x[mine])[1][0]
-            omega = omega * _label_information(norms.T, model.dims[q])
-        grams[q] = (z[mine] * omega[:, None]).T @ z[mine]
+            _, norms = pose_vectors(weights[q : q + 1], x[takes_part])
+            omega = omega * _label_information(norms[0].T, model.dims[q])
+        inputs = z[takes_part]
+        grams[q] = (inputs * omega[:, None]).T @ inputs
     return grams
+
+
+def _with_constant(x, n_columns):
+    "Inputs (n, p) followed by columns of ones."
+    if not n_columns:
+        return x
+    return np.concatenate([x, np.ones((len(x), n_columns))], axis=1)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-038
 class _EvidenceFit(NamedTuple):
@@ -184,36 +195,28 @@ class _EvidenceFit(NamedTuple):
 
 
 def _first_precision(model, batch, share):
-    """Where precisions (k, c, p) begin: at `alpha` if there is one, else at a hundredth of the
-    number of examples. 0 for the constant input.
+    """Initial precisions (k, c, p): `alpha` if there is one, else a hundredth of the number of
+    examples. 0 for the constant input.
     """
+    x, y, _ = batch
     k, m = model.dims.shape
-    alpha = np.full(
-        (k, m if share == "capsule" else 1, batch[0].shape[1] + model.affine), float(model.alpha)
-    )
+    n_shared = m if share == "capsule" else 1
+    alpha = np.full((k, n_shared, x.shape[1] + model.affine), float(model.alpha))
     if not model.alpha:
-        alpha[:] = 0.01 * np.sum(model.targets[:, batch[1]] >= 0, axis=1)[:, None, None]
+        n_examples = np.sum(model.targets[:, y] >= 0, axis=1)
+        alpha[:] = 0.01 * n_examples[:, None, None]
     if model.affine:
         alpha[..., -1] = 0
     return alpha
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-039
-def _judged(model, weights, batch, gram):
-    """Log-evidence (k,) of weights, and the function that takes precisions to posteriors, under
-    Gram matrices of an information.
-    """
-    log_likelihood = model.e_step(CapsuleParameters(weights), batch).log_likelihood
-    posterior = WeightPosterior.of(gram, model.posterior.precision)
-    return log_likelihood + posterior.log_prior_mass(weights, model.dims), posterior
-
-
-def _settled(model, weights, gram, posterior, share, times=10):
-    "Precisions after several updates with the weights as they are."
-    for _ in range(times):
-        posterior = WeightPosterior.of(
-            gram, _updated_precision(weights, posterior, model.dims, share)
-        )
-    return posterior.precision
+def _settled_precision(model, weights, gram, posterior, share):
+    "Precisions after ten updates that leave the weights alone."
+    # the weights cost an EM run, a precision only a matrix inverse
+    for _ in range(10):
+        precision = _updated_precision(weights, posterior, model.dims, share)
+        posterior = WeightPosterior.of(gram, precision)
+    return precision
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-040
 def fit_evidence(
@@ -264,21 +267,27 @@ def fit_evidence(
     check_number("n_updates", n_updates, at_least=1, integer=True)
     check_number("tol", tol, at_least=0)
     latent = information_grams(model, parameters.weights, batch, "latent")
-    path = []
     precision = _first_precision(model, batch, share)
-    bare = EvidenceRegression(
+    without_prior = EvidenceRegression(
         model.targets, model.dims, affine=model.affine, compiled=model.compiled
     )
+    path = []
+    change = np.inf
     while True:
-        current = replace(bare, posterior=WeightPosterior.of(latent, precision))
-        parameters = fit(current, parameters, batch, **settings).parameters
-        gram = information_grams(model, parameters.weights, batch, information)
-        evidence, posterior = _judged(current, parameters.weights, batch, gram)
+        # an M-step takes latent vectors as seen, so its Gram matrix is that of "latent"
+        bound = replace(without_prior, posterior=WeightPosterior.of(latent, precision))
+        parameters = fit(bound, parameters, batch, **settings).parameters
+        weights = parameters.weights
+        gram = information_grams(model, weights, batch, information)
+        posterior = WeightPosterior.of(gram, precision)
+        log_likelihood = bound.e_step(parameters, batch).log_likelihood
+        evidence = log_likelihood + posterior.log_prior_mass(weights, model.dims)
+        if path:
+            change = np.max(abs(evidence - path[-1][0]))
         path.append((evidence, precision))
-        settled = len(path) > 1 and np.all(abs(evidence - path[-2][0]) <= tol * len(batch[0]))
-        if settled or len(path) == n_updates:
-            return _EvidenceFit(parameters.weights, posterior, *map(np.array, zip(*path)))
-        precision = _settled(current, parameters.weights, gram, posterior, share)
+        if change <= tol * len(batch[0]) or len(path) == n_updates:
+            return _EvidenceFit(weights, posterior, *map(np.array, zip(*path)))
+        precision = _settled_precision(model, weights, gram, posterior, share)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-042
 def typical_length(
@@ -309,17 +318,17 @@ def typical_length(
         τ ≥ 1: predictions from τ W are sharper, where the labels leave the length open.
     """
     n_weights = np.sum(model.dims, axis=1) * weights.shape[3]
-    size = np.maximum(np.sum(precision[:, :, None] * weights**2, axis=(1, 2, 3)), 1e-300)
+    size = np.sum(precision[:, :, None] * weights**2, axis=(1, 2, 3))
+    size = np.maximum(size, 1e-300)
+    # the prior alone has its maximum at √(n_weights / size)
     longest = np.maximum(2 * np.sqrt(n_weights / size), 1)
-    # (n_lengths, k)
-    tau = longest ** np.linspace(0, 1, n_lengths)[:, None]
-    fits = np.stack(
-        [
-            model.e_step(CapsuleParameters(weights * t[:, None, None, None]), batch).log_likelihood
-            for t in tau
-        ]
-    )
-    best = np.argmax(fits - 0.5 * size * tau**2 + n_weights * np.log(tau), axis=0)
+    tau = longest ** np.linspace(0, 1, n_lengths)[:, None]  # (n_lengths, k)
+    fits = []
+    for t in tau:
+        longer = CapsuleParameters(weights * t[:, None, None, None])
+        fits.append(model.e_step(longer, batch).log_likelihood)
+    log_prior = n_weights * np.log(tau) - 0.5 * size * tau**2
+    best = np.argmax(np.stack(fits) + log_prior, axis=0)
     return tau[best, np.arange(len(weights))]
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-045
@@ -331,28 +340,26 @@ def _unequal_shares(
     """
     z, weight = np.polynomial.legendre.leggauss(nodes)
     u = (z + 1) / 2
+    # the substitution 1 + 2 v̄ t = 1/ρ makes the integrand smooth on [0, 1]
     rho = (1 - u**2) ** 2
     step = 2 * weight * u * (1 - u**2)
+    # the shares do not depend on the unit, and near one nothing overflows
     scale = np.exp(np.mean(np.log(variances), axis=1, keepdims=True))
     v = (variances / scale)[..., None]
     w = (norms / scale)[..., None]
     d = dims[:, :, None, None]
-    # ρ (1 + 2 v t), (k, m, n, nodes)
-    grown = rho + v * (1 - rho)
-    transform = -0.5 * (d * np.log(grown / rho) + (1 - rho) * w / grown)
-    shares = (
-        (d * v / grown + rho * w / grown**2)
-        / rho
-        * np.exp(np.sum(transform, axis=1, keepdims=True))
-    )
+    mixed = rho + v * (1 - rho)  # ρ (1 + 2 v t), (k, m, n, nodes)
+    transform = -0.5 * (d * np.log(mixed / rho) + (1 - rho) * w / mixed)
+    joint = np.exp(np.sum(transform, axis=1, keepdims=True))
+    shares = (d * v / mixed + rho * w / mixed**2) / rho * joint
     shares = shares @ step
     return shares / np.sum(shares, axis=1, keepdims=True)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-047
 @dataclass(frozen=True, eq=False)
 class EvidencePredictor(Predictor):
-    """What k stacked capsule regressions with uncertain weights say of a block of inputs, as a
-    `Predictor` does. NumPy only.
+    """Predictions of k stacked capsule regressions with uncertain weights for a block of inputs,
+    with the methods of `Predictor`. NumPy only.
 
     Attributes
     ----------
@@ -364,7 +371,7 @@ class EvidencePredictor(Predictor):
 
     def variance(self, x: np.ndarray) -> np.ndarray:
         "1 + xᵀ Σ x (k, c, n), the variance of the latent variables."
-        z = np.concatenate([x, np.ones((len(x), self.covariance.shape[-1] - x.shape[1]))], axis=1)
+        z = _with_constant(x, self.covariance.shape[-1] - x.shape[1])
         return 1 + np.stack([np.sum((z @ rows) * z, axis=-1) for rows in self.covariance])
 
     def poses(self, x: np.ndarray) -> tuple:
@@ -378,6 +385,7 @@ class EvidencePredictor(Predictor):
     def shares(self, x: np.ndarray) -> np.ndarray:
         "P(y = j | x) of the problems, (k, m, n)."
         if self.covariance.shape[1] == 1:
+            # equal variances cancel in 2.16
             return super().shares(x)
         v = self.variance(x)
         return _unequal_shares(self.poses(x)[1] * v, v, self.dims)

@@ -75,7 +75,7 @@ def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
     return mean, spread.reshape(3 * K, 3 * K)
 
 # %% ../../nbs/composition/estimator.ipynb #cell-046-1
-def _add_statistics(old: ExpertStatistics, new: ExpertStatistics) -> ExpertStatistics:
+def _add_statistics(old, new):
     """The sum of ExpertStatistics without the leading axis, of which the second
     may have more experts.
     """

@@ -80,11 +80,11 @@ class _Others(NamedTuple):
     ink: np.ndarray  # (M, D)  S_s
     times: np.ndarray  # (M, 1)  N_s
 
-    def mirrored(self) -> "_Others":
+    def mirrored(self):
         "The same with black and white exchanged."
         return _Others(1 - self.lower, 1 - self.upper, self.times - self.ink, self.times)
 
-    def gain(self, v: np.ndarray, charge: Charge) -> np.ndarray:
+    def gain(self, v, charge):
         """Gain of the opinions v (D,) in log-likelihood and log-prior, less their
         description length; 0 for abstention.
         """
@@ -120,9 +120,7 @@ def _best_above(others, charge):
     return np.take_along_axis(v, np.argmax(gain, axis=0)[None], axis=0)[0]
 
 # %% ../../nbs/composition/exact.ipynb #still-5-a
-def _best_opinions(
-    others: _Others, now: np.ndarray, charge: Charge, one_sided: bool = False
-) -> np.ndarray:
+def _best_opinions(others, now, charge, one_sided=False):
     """The best opinions (D,) of one expert, given the others; never worse than
     those that it has `now`.
 
@@ -206,26 +204,26 @@ class _StillExperts:
     target: int
 
     @property
-    def naming_cost(self) -> float:
+    def naming_cost(self):
         "What it costs to say which expert it is, in nats."
         return math.log(max(self.target, 2))
 
     @property
-    def cost(self) -> float:
+    def cost(self):
         "What an active expert costs: to say which it is, or more if the model says so."
         return max(self.naming_cost, self.model.expert_cost)
 
     @property
-    def charge(self) -> Charge:
+    def charge(self):
         "Prior and price of opinions."
         return Charge(self.model.q, self.model.pseudocount, self.naming_cost)
 
     @property
-    def one_sided(self) -> bool:
+    def one_sided(self):
         "Whether opinions are at least q."
         return self.model.rule == "maximum"
 
-    def explain(self, templates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def explain(self, templates):
         """The best of `small_sets` for each image (n, K), and its log-likelihood less the
         costs of active experts.
         """
@@ -235,11 +233,11 @@ class _StillExperts:
         best = np.argmax(score, axis=1)
         return sets[best], score[np.arange(len(best)), best]
 
-    def learn(self, templates: np.ndarray, active: np.ndarray) -> np.ndarray:
+    def learn(self, templates, active):
         "`exact_templates` of the images."
         return exact_templates(templates, active, self.X, self.charge, self.one_sided)
 
-    def objective(self, templates: np.ndarray, active: np.ndarray, score: np.ndarray) -> float:
+    def objective(self, templates, active, score):
         "What both steps raise."
         charge = self.charge
         q = self.model.q
@@ -252,7 +250,7 @@ class _StillExperts:
             total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
         return float(total)
 
-    def settle(self, templates: np.ndarray, max_iter: int) -> _Found:
+    def settle(self, templates, max_iter):
         "What alternating steps lead to, until nothing changes."
         before = None
         for _ in range(max_iter):
@@ -266,15 +264,15 @@ class _StillExperts:
 
 # %% ../../nbs/composition/exact.ipynb #search-5
 def _newcomer(
-    X: np.ndarray,
-    upper: np.ndarray,
-    lower: np.ndarray,
-    charge: Charge,
-    one_sided: bool,
-    rng: Any,
-    tries: int = 200,
-    steps: int = 6,
-) -> np.ndarray:
+    X,
+    upper,
+    lower,
+    charge,
+    one_sided,
+    rng,
+    tries=200,
+    steps=6,
+):
     """The template (D,) that explains most of what experts with the extremes `upper` and `lower`
     (n, D) say nothing about.
 
@@ -321,9 +319,7 @@ def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
     return H * np.array(top)[:, None]
 
 
-def _factor_templates(
-    X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any
-) -> np.ndarray:
+def _factor_templates(X, n_experts, q, one_sided, rng):
     """Templates (n_experts, D) made of non-negative factors of the images: of ink, and of
     paper too unless `one_sided`.
     """
@@ -352,9 +348,7 @@ def _grown(search, rng):
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-best
-def _best_start(
-    search: _StillExperts, rng: Any, n_init: int, max_iter: int, known: _Found | None = None
-) -> _Found:
+def _best_start(search, rng, n_init, max_iter, known=None):
     """The best of what factors and newcomers lead to; `known`: what was found with
     one expert less.
     """

@@ -54,7 +54,7 @@ def compose_means(templates: np.ndarray, sets: np.ndarray, q: float, rule: str) 
     return compose_extremes(upper, lower, q)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-09
-def _best_above(u: np.ndarray, S: np.ndarray, N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _best_above(u, S, N):
     """The best opinion v of an expert about each number, v at least all of u's least, and its gain.
 
     Parameters
@@ -81,9 +81,7 @@ def _best_above(u: np.ndarray, S: np.ndarray, N: np.ndarray) -> tuple[np.ndarray
     return tuple(np.take_along_axis(a, best, axis=0)[0] for a in (v, gain))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10
-def _best_means(
-    upper: np.ndarray, lower: np.ndarray, S: np.ndarray, N: np.ndarray, q: float, one_sided: bool
-) -> np.ndarray:
+def _best_means(upper, lower, S, N, q, one_sided):
     """The best opinions (D,) of an expert, given the extremes of the others in
     the sets that contain it.
 
@@ -99,13 +97,13 @@ def _best_means(
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10-a
 def _exact_means(
-    templates: np.ndarray,
-    sets: np.ndarray,
-    times: np.ndarray,
-    sums: np.ndarray,
-    q: float,
-    rule: str,
-) -> np.ndarray:
+    templates,
+    sets,
+    times,
+    sums,
+    q,
+    rule,
+):
     """The M-step: templates (K, D), with the extremal rules one expert after the other.
 
     `times` (M,) and `sums` (M, D) of the examples that each of the sets (M, K) explains; an
@@ -239,7 +237,7 @@ class GaussianCompositions(_Steps):
         return _Means(*map(np.stack, zip(*found)))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-24
-def _factor_means(X: np.ndarray, n_experts: int, q: float, one_sided: bool, rng: Any) -> np.ndarray:
+def _factor_means(X, n_experts, q, one_sided, rng):
     """Templates (n_experts, D) of non-negative factors of X above q, and below
     it unless `one_sided`.
     """

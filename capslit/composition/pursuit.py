@@ -172,7 +172,7 @@ class Transforms:
         object.__setattr__(self, "shifts", tuple(map(int, shifts)))
         object.__setattr__(self, "rotations", tuple(map(float, rotations)))
 
-    def __len__(self) -> int:
+    def __len__(self):
         "The number T of poses."
         return (2 * self.shifts[0] + 1) * (2 * self.shifts[1] + 1) * len(self.rotations)
 

@@ -70,7 +70,7 @@ def bernoulli_log_likelihood(X: Any, templates: Any) -> Any:
     return xp.sum(on + off, axis=-1)
 
 # %% ../../nbs/composition/rules.ipynb #cell-008
-def _noisy_or(templates: Any, axis: int = 0) -> Any:
+def _noisy_or(templates, axis=0):
     """The probability that at least one of the experts along `axis` turns the pixel on.
 
     Abstention is 0. Without experts the result is 0.
@@ -82,7 +82,7 @@ def _noisy_or(templates: Any, axis: int = 0) -> Any:
     return xp.abs(xp.expm1(log_white))  # 1 − ∏(1 − p), also where p is tiny
 
 # %% ../../nbs/composition/rules.ipynb #cell-012
-def _sum_of_odds(templates: Any, axis: int = 0) -> Any:
+def _sum_of_odds(templates, axis=0):
     """The probability whose odds are the sum of the experts' odds along `axis`.
 
     Abstention is 0. Without experts the result is 0.
@@ -94,7 +94,7 @@ def _sum_of_odds(templates: Any, axis: int = 0) -> Any:
         return xp.where(xp.isinf(odds), xp.ones_like(odds), odds / (1 + odds))
 
 # %% ../../nbs/composition/rules.ipynb #cell-022
-def _mean(templates: Any, axis: int = 0) -> Any:
+def _mean(templates, axis=0):
     """The mean of the experts' probabilities along `axis`.
 
     No value abstains. Raises ValueError without experts.
@@ -106,7 +106,7 @@ def _mean(templates: Any, axis: int = 0) -> Any:
     return xp.mean(p, axis=axis)
 
 # %% ../../nbs/composition/rules.ipynb #cell-027
-def _sum_of_log_odds(templates: Any, axis: int = 0) -> Any:
+def _sum_of_log_odds(templates, axis=0):
     """The probability whose log-odds are the sum of the experts' log-odds along `axis`.
 
     Abstention is 1/2. Without experts the result is 1/2. Votes of 0 and 1 cancel in

@@ -28,7 +28,7 @@ from ..em.stack import State, WarmStarts
 from ..mixtures.estimator import GaussianMixture
 
 # %% ../../nbs/deeper/joint.ipynb #joint-07
-def _with_constant(z: np.ndarray) -> np.ndarray:
+def _with_constant(z):
     "z (…, p) with a last entry 1, (…, p + 1)."
     return np.concatenate([z, np.ones((*z.shape[:-1], 1))], axis=-1)
 
@@ -38,21 +38,21 @@ def pooled(q: np.ndarray, pooling: np.ndarray) -> np.ndarray:
     return np.einsum("gl,nlk->ngk", pooling, q, optimize=True).reshape(len(q), -1)
 
 
-def _poses_of(weights: np.ndarray, codes: np.ndarray) -> np.ndarray:
+def _poses_of(weights, codes):
     "W c (n, m, d) of weights (m, d, G · K + 1) and pooled kinds (n, G · K)."
     m, d, _ = weights.shape
     W = weights.reshape(m * d, -1)
     return (codes @ W[:, :-1].T + W[:, -1]).reshape(len(codes), m, d)
 
 
-def _place_weights(weights: np.ndarray, pooling: np.ndarray) -> np.ndarray:
+def _place_weights(weights, pooling):
     "V (L, m · d, K): what each kind of each patch adds to the poses."
     m, d, _ = weights.shape
     W = weights[..., :-1].reshape(m * d, len(pooling), -1)
     return np.einsum("gl,jgk->ljk", pooling, W, optimize=True)
 
 # %% ../../nbs/deeper/joint.ipynb #joint-12
-def _uncertainty(q: np.ndarray, V: np.ndarray) -> np.ndarray:
+def _uncertainty(q, V):
     "Σ_l (Σ_k q_lk ‖V_lk‖² − ‖V_l q_l‖²) (n,) of q (n, L, K) and V (L, D, K)."
     mean = np.einsum("nlk,ljk->nlj", q, V, optimize=True)
     squares = np.einsum("nlk,lk->n", q, np.sum(V * V, axis=1), optimize=True)
@@ -60,13 +60,13 @@ def _uncertainty(q: np.ndarray, V: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/deeper/joint.ipynb #joint-17
 def _improved_kinds(
-    q: np.ndarray,
-    scores: np.ndarray,
-    V: np.ndarray,
-    gap: np.ndarray,
-    n_draws: int,
-    label_weight: float,
-) -> np.ndarray:
+    q,
+    scores,
+    V,
+    gap,
+    n_draws,
+    label_weight,
+):
     """q (n, L, K), in place, each patch in its turn at its best (capslit:joint-kinds).
 
     scores (n, L, K); V (L, D, K); gap (n, D) = h̄ − W c̄, in place as well.
@@ -87,7 +87,7 @@ def _improved_kinds(
     return q
 
 # %% ../../nbs/deeper/joint.ipynb #joint-20
-def _second_moments_of_kinds(q: np.ndarray, pooling: np.ndarray, n_draws: int) -> np.ndarray:
+def _second_moments_of_kinds(q, pooling, n_draws):
     "Σ E[c cᵀ] (C, C) of pooled kinds with a constant, C = G · K + 1."
     c = _with_constant(pooled(q, pooling))
     G = len(pooling)
@@ -99,28 +99,28 @@ def _second_moments_of_kinds(q: np.ndarray, pooling: np.ndarray, n_draws: int) -
     return gram
 
 # %% ../../nbs/deeper/joint.ipynb #fa4895a7
-def _drawn_kinds(shares: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _drawn_kinds(shares, rng):
     "One-hot kinds (…, K), drawn with the probabilities `shares` (…, K)."
     below = np.cumsum(shares, axis=-1) < rng.random((*shares.shape[:-1], 1))
     chosen = np.minimum(np.sum(below, axis=-1), shares.shape[-1] - 1)
     return np.eye(shares.shape[-1])[chosen]
 
 
-def _label_log_probability(poses: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _label_log_probability(poses, y):
     "log P(y | c) (n,) of W c (n, m, d)."
     logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
     return logs[np.arange(len(y)), y]
 
 # %% ../../nbs/deeper/joint.ipynb #1bc831dd
 def _redrawn_kinds(
-    q: np.ndarray,
-    scores: np.ndarray,
-    V: np.ndarray,
-    poses: np.ndarray,
-    y: np.ndarray,
-    label_weight: float,
-    rng: np.random.Generator,
-) -> np.ndarray:
+    q,
+    scores,
+    V,
+    poses,
+    y,
+    label_weight,
+    rng,
+):
     """One-hot q (n, L, K), in place: each patch in its turn proposed by the first layer,
     accepted by the label (capslit:joint-proposal). poses (n, m, d) = W c, in place as well.
     """

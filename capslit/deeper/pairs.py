@@ -194,7 +194,7 @@ class _PairRegression(CapsuleRegression):
     `CapsuleRegression`.
     """
 
-    def e_step(self, parameters: Any, batch: Any, threshold: Any = None) -> CapsuleStatistics:
+    def e_step(self, parameters, batch, threshold=None):
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
         if threshold is None:
             nu = np.zeros(len(self.dims))
@@ -213,7 +213,7 @@ class _PairRegression(CapsuleRegression):
             found.append(_summed(h, ratio, logs, wrong, x, weight, weights.shape[3]))
         return CapsuleStatistics(*map(np.stack, zip(*found)))
 
-    def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
+    def count_errors(self, parameters, batch):
         "ErrorCount of a batch: examples of which not both labels are named."
         x, pairs, weight = batch
         _, norms = pose_vectors(parameters.weights.astype(x.dtype, copy=False), x)
@@ -243,13 +243,13 @@ def _summed(poses, ratio, logs, wrong, x, weight, p):
     return moments, weight @ logs, weight @ wrong, weight.sum(dtype=np.float64)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-52
-def _pair_numbers(pairs: np.ndarray, n_classes: int) -> np.ndarray:
+def _pair_numbers(pairs, n_classes):
     "The number (n,) of each pair (n, 2) of labels in the order (0, 1), (0, 2), …, (1, 2), …"
     low, high = np.sort(pairs, axis=1).T
     return low * (2 * n_classes - low - 1) // 2 + high - low - 1
 
 
-def _exactly_one(n_classes: int) -> np.ndarray:
+def _exactly_one(n_classes):
     """Table (k, k): the capsule that stands for a pair of labels (column) in the problem of two
     labels (row).
 
@@ -278,7 +278,7 @@ def strengths(odds: np.ndarray) -> np.ndarray:
     return odds @ (sign / m)
 
 
-def _among_two(log_strengths: np.ndarray) -> np.ndarray:
+def _among_two(log_strengths):
     """P(label is one of the two) (n, m) from log π (n, m); rows add up to 2
     (capslit:label-of-strengths).
     """
@@ -326,7 +326,7 @@ def overlay(
     return Overlaid(np.minimum(scenes, 1), labels[rows], rows, places)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-29
-def _read_pairs(name: str, Y: Any, n: int, n_classes: int | None = None) -> np.ndarray:
+def _read_pairs(name, Y, n, n_classes=None):
     "The two labels (n, 2) in each row of an indicator matrix (n, n_classes), or ValueError."
     Y = check_values(name, as_floating(name, Y.toarray() if hasattr(Y, "toarray") else Y))
     check_shape(
@@ -361,14 +361,14 @@ def _in_subspaces(targets, dims, moments, affine, rng):
 
 
 def _problem_of_pairs(
-    X: np.ndarray,
-    pairs: np.ndarray,
-    n_classes: int,
-    capsule_dim: int,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: np.random.Generator | None = None,
-) -> tuple:
+    X,
+    pairs,
+    n_classes,
+    capsule_dim,
+    alpha=0.0,
+    affine=False,
+    rng=None,
+):
     "A `PairRegression`, and parameters: capsules in the subspaces of their classes."
     targets = np.arange(n_classes)[None]
     dims = np.full((1, n_classes), capsule_dim)
@@ -384,14 +384,14 @@ def _problem_of_pairs(
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-54
 def _problems_of_two_labels(
-    X: np.ndarray,
-    pairs: np.ndarray,
-    n_classes: int,
-    capsule_dim: int,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: np.random.Generator | None = None,
-) -> tuple:
+    X,
+    pairs,
+    n_classes,
+    capsule_dim,
+    alpha=0.0,
+    affine=False,
+    rng=None,
+):
     """A `CapsuleRegression` of each two labels, whose classes are pairs, and parameters: capsules
     in the subspaces of their labels.
     """

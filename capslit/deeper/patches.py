@@ -25,9 +25,7 @@ from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 from capslit.mixtures.gaussian import (
-    MixtureParameters,
     Mixtures,
-    MixtureStatistics,
     mixture_parameters,
 )
 from capslit.validation import (
@@ -54,7 +52,7 @@ def normalise_contrast(patches: np.ndarray, floor: float) -> np.ndarray:
     return v / np.sqrt(np.where(square > 0, square, 1))
 
 # %% ../../nbs/deeper/patches.ipynb #cell-012
-def _whitening_matrix(covariance: np.ndarray, floor: float) -> np.ndarray:
+def _whitening_matrix(covariance, floor):
     "Symmetric Q (p, p) that whitens patches of this covariance where it is well above `floor`."
     values, axes = np.linalg.eigh(covariance)
     values = np.maximum(values, 0) + floor
@@ -65,9 +63,7 @@ def _whitening_matrix(covariance: np.ndarray, floor: float) -> np.ndarray:
 class _EqualSpheres(Mixtures):
     "Mixtures of Gaussians with one variance, common to all directions and components."
 
-    def m_step(
-        self, parameters: MixtureParameters, statistics: MixtureStatistics
-    ) -> MixtureParameters:
+    def m_step(self, parameters, statistics):
         "MixtureParameters from statistics."
         found = super().m_step(parameters, statistics)
         share = np.exp(found.log_weights)[..., None]
@@ -77,7 +73,7 @@ class _EqualSpheres(Mixtures):
         return found._replace(covariances=variance, precisions_cholesky=variance**-0.5)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-020
-def _spheres_to_learn(z: np.ndarray, n_components: int, rng: Any) -> tuple:
+def _spheres_to_learn(z, n_components, rng):
     "The model, and parameters from which EM starts: some of the patches z (n, p) are the means."
     m = n_components
     p = z.shape[1]
@@ -87,7 +83,7 @@ def _spheres_to_learn(z: np.ndarray, n_components: int, rng: Any) -> tuple:
     return _EqualSpheres("spherical", 1e-6), mixture_parameters(*start)
 
 
-def _as_mixture(model: _EqualSpheres, parameters: MixtureParameters) -> GaussianMixture:
+def _as_mixture(model, parameters):
     "The fitted estimator with these parameters."
     found = GaussianMixture(parameters.means.shape[1], covariance_type="spherical")
     found._keep(replace(model, origin=0.0), parameters)
@@ -102,7 +98,7 @@ def sphere_filters(mixture: GaussianMixture) -> tuple:
     return mu.T / variance, -np.sum(mu * mu, axis=1) / (2 * variance)
 
 
-def _responsibilities(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+def _responsibilities(scores, temperature=1.0):
     "Shares (b, m) proportional to exp(scores / temperature), in place; at 0 all to the largest."
     if temperature == 0:
         best = np.argmax(scores, axis=1)
@@ -116,7 +112,7 @@ def _responsibilities(scores: np.ndarray, temperature: float = 1.0) -> np.ndarra
     return scores
 
 
-def _evidence(scores: np.ndarray) -> np.ndarray:
+def _evidence(scores):
     "What of scores (b, m) is above their mean over the components, in place."
     scores -= np.mean(scores, axis=1, keepdims=True)
     return np.maximum(scores, 0, out=scores)
@@ -137,7 +133,7 @@ def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
     return np.concatenate([np.kron(bands(rows, g), bands(columns, g)) for g in grids])
 
 # %% ../../nbs/deeper/patches.ipynb #cell-035
-def _patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tuple:
+def _patch_sizes(shape, patch_size, stride, pooling):
     'Height and width of a patch, stride, and grids, with "auto" resolved.'
     side = min(shape)
     longer = max(shape)
@@ -171,9 +167,7 @@ def _patch_sizes(shape: tuple, patch_size: Any, stride: Any, pooling: Any) -> tu
     return tuple(min(size, s) for s in shape), step, tuple(int(g) for g in grids)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-037
-def _drawn_patches(
-    X: np.ndarray, shape: tuple, size: tuple, count: int, least: int, rng: Any
-) -> np.ndarray:
+def _drawn_patches(X, shape, size, count, least, rng):
     """Up to `count` patches (…, p) of images X (n, height · width), without blank ones if `least`
     remain.
     """
@@ -195,7 +189,7 @@ def _drawn_patches(
     return found[rng.permutation(kept)[:count]]
 
 # %% ../../nbs/deeper/patches.ipynb #cell-039
-def _principal_axes(covariance: np.ndarray, count: int) -> tuple:
+def _principal_axes(covariance, count):
     "The `count` largest eigenvalues, and their eigenvectors as rows, largest element positive."
     p = len(covariance)
     values, axes = eigh(covariance, subset_by_index=(p - count, p - 1))

@@ -41,7 +41,7 @@ from capslit.validation import (
 )
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21
-def _shift_grid(shifts: Any, image_shape: tuple) -> np.ndarray:
+def _shift_grid(shifts, image_shape):
     """All displacements (T, 2), down and right, of up to `shifts` pixels, a number or one
     for each axis; less than the image's size.
     """
@@ -51,12 +51,12 @@ def _shift_grid(shifts: Any, image_shape: tuple) -> np.ndarray:
 
 # %% ../../nbs/deeper/sharing.ipynb #share-21-1
 def _places(
-    image_shape: tuple,
-    shifts: Any = 1,
-    window: tuple | None = None,
-    stride: int = 1,
-    affine: bool = False,
-) -> np.ndarray:
+    image_shape,
+    shifts=1,
+    window=None,
+    stride=1,
+    affine=False,
+):
     """Which pixel is seen where: indices (G, T, q) into the inputs, −1 for what is outside.
 
     Parameters
@@ -91,7 +91,7 @@ def _places(
     return table
 
 # %% ../../nbs/deeper/sharing.ipynb #share-25
-def _spread(shared: np.ndarray, places: np.ndarray, n_inputs: int) -> np.ndarray:
+def _spread(shared, places, n_inputs):
     "The weights at all places (m, G·T·d, n_inputs) from the shared ones (m, G, d, q)."
     m, G, d, _ = shared.shape
     out = np.zeros((m, G, places.shape[1], d, n_inputs + 1))  # the last column is outside
@@ -100,7 +100,7 @@ def _spread(shared: np.ndarray, places: np.ndarray, n_inputs: int) -> np.ndarray
     return out[..., :-1].reshape(m, -1, n_inputs)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-25-1
-def _gathered(moments: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _gathered(moments, places):
     """Sums over places (m, G, d, q) of what stands at them in (m, G·T·d, n_inputs): the
     adjoint of `spread`.
     """
@@ -114,7 +114,7 @@ def _gathered(moments: np.ndarray, places: np.ndarray) -> np.ndarray:
     return out
 
 # %% ../../nbs/deeper/sharing.ipynb #share-31
-def _gathered_gram(gram: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _gathered_gram(gram, places):
     """Σ S G Sᵀ over the places of each window, (G, q, q), from the inputs' second moments
     (p, p).
     """
@@ -132,12 +132,12 @@ class _SharedCapsuleRegression(CapsuleRegression):
     places: np.ndarray | None = None
 
     @property
-    def signature(self) -> dict:
+    def signature(self):
         "Settings compared on resume."
         table = np.ascontiguousarray(self.places, dtype=np.int64)
         return super().signature | {"places": [*table.shape, zlib.crc32(table)]}
 
-    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters, statistics):
         "Weights by least squares, the same at all places."
         moments = to_numpy(statistics.moments)[0]
         sums = np.moveaxis(_gathered(moments, self.places), 1, 0)  # (G, m, d, q)
@@ -147,14 +147,14 @@ class _SharedCapsuleRegression(CapsuleRegression):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-37
 def _shared_problem(
-    moments: SecondMoments,
-    capsule_dim: int,
-    places: np.ndarray,
+    moments,
+    capsule_dim,
+    places,
     *,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: Any = None,
-) -> tuple:
+    alpha=0.0,
+    affine=False,
+    rng=None,
+):
     """The model and its initial parameters, from second moments of each class (m, p, p).
 
     Parameters
@@ -191,9 +191,7 @@ def _shared_problem(
     return model, CapsuleParameters(weights[None])
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43
-def _lower_layer(
-    maps: np.ndarray, places: np.ndarray, n_inputs: int, affine: bool = False
-) -> np.ndarray:
+def _lower_layer(maps, places, n_inputs, affine=False):
     """B (G·r, n_inputs): the maps (r, q) on each patch of `places` (G, 1, q); with a row
     for the constant input, the last, if `affine`.
     """
@@ -203,7 +201,7 @@ def _lower_layer(
     return rows
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-1
-def _best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.ndarray:
+def _best_upper(moments, gram, below):
     """U (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
     moments (p, p).
     """
@@ -213,12 +211,12 @@ def _best_upper(moments: np.ndarray, gram: np.ndarray, below: np.ndarray) -> np.
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-2
 def _best_maps(
-    moments: np.ndarray,
-    gram: np.ndarray,
-    upper: np.ndarray,
-    places: np.ndarray,
-    affine: bool = False,
-) -> np.ndarray:
+    moments,
+    gram,
+    upper,
+    places,
+    affine=False,
+):
     """A (r, q) that is best below U (m, d, G·r); the constant input has a column of U for
     itself if `affine`.
     """
@@ -255,15 +253,15 @@ class _LayeredCapsuleRegression(CapsuleRegression):
     gram: np.ndarray | None = None
 
     @cached_property
-    def without_solver(self) -> "_LayeredCapsuleRegression":
+    def without_solver(self):
         "The model without what only the M-step needs."
         return replace(self, solver=None, gram=None)
 
     @property
-    def signature(self) -> dict:
+    def signature(self):
         return super().signature | {"patches": list(self.places.shape)}
 
-    def m_step(self, parameters: _LayeredParameters, statistics: Any) -> _LayeredParameters:
+    def m_step(self, parameters, statistics):
         "The upper weights, and then the maps, each by least squares."
         return _layered_step(
             self,
@@ -286,15 +284,15 @@ def _layered_step(model, moments, maps, like):
 
 # %% ../../nbs/deeper/sharing.ipynb #share-47
 def _layered_problem(
-    moments: SecondMoments,
-    capsule_dim: int,
-    n_maps: int,
-    places: np.ndarray,
+    moments,
+    capsule_dim,
+    n_maps,
+    places,
     *,
-    alpha: float = 0.0,
-    affine: bool = False,
-    rng: Any = None,
-) -> tuple:
+    alpha=0.0,
+    affine=False,
+    rng=None,
+):
     """The model with a linear layer below and its initial parameters.
 
     The maps begin as the principal components of all patches, the weights as those that
@@ -330,7 +328,7 @@ def _two_counts(name, value, at_least):
     return tuple(int(number) for number in values)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-53
-def _places_of(estimator: "SharedCapsuleClassifier", n_features: int) -> tuple:
+def _places_of(estimator, n_features):
     """Shape of the images, displacements (T, 2) and table of places (G, T, q) that the
     parameters ask for; ValueError if they do not fit.
     """

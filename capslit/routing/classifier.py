@@ -25,7 +25,7 @@ from ..validation import atomic, check_labelled, validate_inputs
 SMALLEST = 4  # side of the smallest grid
 
 
-def _as_images(X: np.ndarray, scale: float) -> np.ndarray:
+def _as_images(X, scale):
     """Rows (n, p), divided by `scale`, as float32 images (n, side, side), with zeros where p is no
     square.
     """
@@ -35,7 +35,7 @@ def _as_images(X: np.ndarray, scale: float) -> np.ndarray:
     return images.reshape(-1, side, side)
 
 
-def _default_features(side: int) -> tuple:
+def _default_features(side):
     """The convolutions (channels, size, stride) of a network for images of this side, where none
     are asked for.
     """
@@ -46,14 +46,14 @@ def _default_features(side: int) -> tuple:
     return ((32, 2, 1),)
 
 
-def _rows_of(X: Any) -> Any:
+def _rows_of(X):
     "Images (n, h, w) as rows (n, h · w); anything else as it is."
     if getattr(X, "ndim", 0) == 3:
         return np.reshape(X, (len(X), -1))
     return X
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-7
-def _held_out(codes: np.ndarray, fraction: float, rng: np.random.RandomState) -> np.ndarray:
+def _held_out(codes, fraction, rng):
     """Whether each example, of a class 0, 1, …, is held out: at random, of each class this
     fraction, rounded down.
     """
@@ -64,7 +64,7 @@ def _held_out(codes: np.ndarray, fraction: float, rng: np.random.RandomState) ->
     return held
 
 
-def _best_sharpness(activations: np.ndarray, codes: np.ndarray) -> float:
+def _best_sharpness(activations, codes):
     """The number s, from e⁻³ to e⁵, with which softmax(s · activations) makes the classes most
     likely.
     """

@@ -24,7 +24,7 @@ from capslit.validation import (
     check_shape,
     check_values,
 )
-from .procedure import Routed, em_routing, inverse_temperatures
+from .procedure import em_routing, inverse_temperatures
 from ..storage import load_arrays, save_arrays
 
 try:
@@ -46,7 +46,7 @@ class _Capsules(NamedTuple):
     activations: torch.Tensor  # (n, h, w, types), between 0 and 1
 
 
-def _as_capsules(routed: Routed) -> _Capsules:
+def _as_capsules(routed):
     "The parents that routing found, as Capsules."
     return _Capsules(routed.poses.unflatten(-1, (SIDE, SIDE)), routed.activations)
 
@@ -57,13 +57,13 @@ class _PrimaryCapsules(nn.Module):
     From features (n, n_channels, h, w) to Capsules with `n_types` types on the same grid.
     """
 
-    def __init__(self, n_channels: int, n_types: int):
+    def __init__(self, n_channels, n_types):
         super().__init__()
         self.n_types = n_types
         self.poses = nn.Conv2d(n_channels, n_types * SIDE**2, 1)
         self.activations = nn.Conv2d(n_channels, n_types, 1)
 
-    def forward(self, features: torch.Tensor) -> _Capsules:
+    def forward(self, features):
         n, _, height, width = features.shape
         poses = self.poses(features).permute(0, 2, 3, 1)
         return _Capsules(
@@ -72,7 +72,7 @@ class _PrimaryCapsules(nn.Module):
         )
 
 # %% ../../nbs/routing/network.ipynb #cell-008
-def _cast_votes(poses: torch.Tensor, transformations: torch.Tensor) -> torch.Tensor:
+def _cast_votes(poses, transformations):
     """The votes V_ij = P_i W_ij, as vectors.
 
     Poses (…, n_in, 4, 4) and matrices (n_in, n_out, 4, 4) give votes (…, n_in, n_out, 16),
@@ -87,7 +87,7 @@ def _cast_votes(poses: torch.Tensor, transformations: torch.Tensor) -> torch.Ten
     return by_parent.transpose(1, 2).unflatten(0, batch)
 
 # %% ../../nbs/routing/network.ipynb #cell-015
-def _windows(x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+def _windows(x, size, stride):
     """All size × size windows on a grid.
 
     Of x (n, h, w, types, …): (n, h′, w′, size² · types, …), h′ = (h − size) // stride + 1.
@@ -119,13 +119,13 @@ class _RoutedCapsules(nn.Module):
 
     def __init__(
         self,
-        n_in: int,
-        n_out: int,
-        n_iterations: int = 2,
-        spread: float = 0.1,
-        n_places: int = 1,
-        e_step: str = "factor",
-        weighted: bool = True,
+        n_in,
+        n_out,
+        n_iterations=2,
+        spread=0.1,
+        n_places=1,
+        e_step="factor",
+        weighted=True,
     ):
         super().__init__()
         check_count("n_iterations", n_iterations)
@@ -141,7 +141,7 @@ class _RoutedCapsules(nn.Module):
         self.last = 1 / (mass * SIDE**2)  # λ of the last iteration
         self.final = self.last / inverse_temperatures(n_iterations, 1.0)[-1]
 
-    def route(self, votes: torch.Tensor, activations: torch.Tensor) -> Routed:
+    def route(self, votes, activations):
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
         if not (self.weighted):
             activations = torch.full_like(activations, 0.5)
@@ -164,19 +164,17 @@ class _ConvolutionalCapsules(_RoutedCapsules):
     `stride` apart. All windows share their matrices, β_u and β_a; each routes on its own.
     """
 
-    def __init__(
-        self, types_in: int, types_out: int, size: int = 3, stride: int = 1, **settings: Any
-    ):
+    def __init__(self, types_in, types_out, size=3, stride=1, **settings):
         super().__init__(size**2 * types_in, types_out, **settings)
         self.size = size
         self.stride = stride
 
-    def forward(self, capsules: _Capsules) -> _Capsules:
+    def forward(self, capsules):
         poses, activations = (_windows(x, self.size, self.stride) for x in capsules)
         return _as_capsules(self.route(_cast_votes(poses, self.transformations), activations))
 
 # %% ../../nbs/routing/network.ipynb #places-1
-def _places(votes: torch.Tensor) -> torch.Tensor:
+def _places(votes):
     """What coordinate addition adds to votes (n, h, w, …, 16): row and column of the child, as
     fractions of the grid.
     """
@@ -198,19 +196,19 @@ class _ClassCapsules(_RoutedCapsules):
 
     def __init__(
         self,
-        types_in: int,
-        n_classes: int,
-        n_places: int = 1,
-        shared: bool = True,
-        coordinates: bool = True,
-        **settings: Any,
+        types_in,
+        n_classes,
+        n_places=1,
+        shared=True,
+        coordinates=True,
+        **settings,
     ):
         own, alike = (1, n_places) if shared else (n_places, 1)
         super().__init__(own * types_in, n_classes, n_places=alike, **settings)
         self.shared = shared
         self.coordinates = coordinates
 
-    def votes(self, capsules: _Capsules) -> tuple[torch.Tensor, torch.Tensor]:
+    def votes(self, capsules):
         "Votes (n, children, n_classes, 16) and activations (n, children) of all children."
         n, height, width, types = capsules.activations.shape
         if self.shared:
@@ -223,7 +221,7 @@ class _ClassCapsules(_RoutedCapsules):
             1, 3
         ), capsules.activations.flatten(1)
 
-    def forward(self, capsules: _Capsules) -> _Capsules:
+    def forward(self, capsules):
         return _as_capsules(self.route(*self.votes(capsules)))
 
 # %% ../../nbs/routing/network.ipynb #cell-028
@@ -245,7 +243,7 @@ def stem(layers: Sequence) -> nn.Sequential:
     return nn.Sequential(*modules)
 
 
-def _side_after(side: int, layers: Sequence) -> int:
+def _side_after(side, layers):
     "Side of the grid that layers of (…, size, stride) leave; ValueError if nothing is left."
     for *_, size, stride in layers:
         if side < size:
@@ -383,7 +381,7 @@ def count_parameters(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
 
 # %% ../../nbs/routing/network.ipynb #cell-037
-def _spread_loss(activations: torch.Tensor, y: torch.Tensor, margin: float) -> torch.Tensor:
+def _spread_loss(activations, y, margin):
     """Σ_{j≠y} max(0, margin − (a_y − a_j))², mean over the examples.
 
     Activations (n, n_classes), labels y (n,). Source: Hinton, Sabour and Frosst 2018.
@@ -690,7 +688,7 @@ _NETWORK = "capslit.capsule_network/1"
 _KINDS = {kind.__name__: kind for kind in (CapsuleNetwork, ConvolutionalNetwork)}
 
 
-def _save_network(path: Any, network: nn.Module) -> None:
+def _save_network(path, network):
     """Write a CapsuleNetwork or ConvolutionalNetwork to a file, atomically.
 
     TypeError for another network, StorageError if the file cannot be written.
@@ -714,7 +712,7 @@ def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwor
     return network.eval()
 
 # %% ../../nbs/routing/network.ipynb #cell-056-a
-def _load_network(path: Any) -> nn.Module:
+def _load_network(path):
     "The network that `save_network` wrote, in evaluation mode. No code in the file is run."
     arrays, meta = load_arrays(path, schema=_NETWORK)
     return network_from_arrays(meta["settings"], arrays, meta["kind"])

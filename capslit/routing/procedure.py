@@ -47,7 +47,7 @@ def _normalised(x, axis):
     return x / namespace(x).sum(x, axis=axis, keepdims=True)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-011
-def _procedure_1(inputs: Any, parents: Parents) -> tuple:
+def _procedure_1(inputs, parents):
     """One pass of procedure 1 as printed: EM for a mixture of Gaussians (routing:procedure-1).
 
     `inputs` (…, n, d); returns the new Parents, with π in the place of activations, and the

@@ -659,8 +659,9 @@ def test_a_newcomer_speaks_where_nobody_has():
         X, np.maximum(covered, q), q, Charge(0.01, 1.0, np.log(3)), True, np.random.RandomState(0)
     )
     assert np.any(new > 0.5) and np.all((new == 0.01) | (new > 0.5))
-    H = _factor_templates(X, 3, 0.01, True, np.random.RandomState(0))
-    assert H.shape == (3, 256) and np.all((H >= 0.01) & (H <= 0.95))
+    search = _StillExperts(make("maximum"), X, 3)
+    H = _factor_templates(search, np.random.RandomState(0))
+    assert H.shape == (3, 256) and np.all((H >= 0.02) & (H <= 0.95))
 
 
 # ── the estimator

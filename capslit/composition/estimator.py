@@ -65,13 +65,16 @@ def pose_moments(statistics: ExpertStatistics) -> tuple[np.ndarray, np.ndarray]:
     K = len(statistics.together)
     n = np.where(np.diag(N) > 0, np.diag(N), 1.0)
     mean = np.einsum("jjc->jc", first) / n[:, None]
+    # Σ (g_j − m_j)(g_l − m_l)ᵀ over the images in which both are active, multiplied out
     spread = (
         statistics.second.reshape(K, 3, K, 3)
         + np.einsum("jl,jc,ld->jcld", N, mean, mean)
         - np.einsum("jlc,ld->jcld", first, mean)
         - np.einsum("ljd,jc->jcld", first, mean)
     )
-    spread = spread / np.sqrt(n)[:, None, None, None] / np.sqrt(n)[:, None]
+    # over √(n_j n_l), not over the images of both: only so is the whole matrix a covariance
+    root = np.sqrt(n)
+    spread = spread / root[:, None, None, None] / root[:, None]
     return mean, spread.reshape(3 * K, 3 * K)
 
 # %% ../../nbs/composition/estimator.ipynb #cell-046-1
@@ -79,15 +82,11 @@ def _add_statistics(old, new):
     """The sum of ExpertStatistics without the leading axis, of which the second
     may have more experts.
     """
-
-    def padded(a, like):
-        if a.ndim:
-            return np.pad(a, [(0, more - less) for less, more in zip(a.shape, like.shape)])
-        return a
-
-    return ExpertStatistics(
-        *(padded(a, b) + b for a, b in zip(*(map(np.asarray, part) for part in (old, new))))
-    )
+    sums = []
+    for a, b in zip(map(np.asarray, old), map(np.asarray, new)):
+        missing = [(0, more - less) for less, more in zip(a.shape, b.shape)]
+        sums.append((np.pad(a, missing) if missing else a) + b)
+    return ExpertStatistics(*sums)
 
 # %% ../../nbs/composition/estimator.ipynb #drawn
 MOST_SEARCHED = 4096  # images in the search
@@ -98,7 +97,8 @@ def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
     nothing to the description length.
     """
     if len(X) > MOST_SEARCHED:
-        X = X[np.sort(rng.choice(len(X), MOST_SEARCHED, replace=False))]
+        rows = rng.choice(len(X), MOST_SEARCHED, replace=False)
+        X = X[np.sort(rows)]
     templates, active, _ = find_experts(model, X, n_experts, rng, n_init, max_iter)
     if prunes:
         return templates
@@ -110,9 +110,8 @@ def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
 # %% ../../nbs/composition/estimator.ipynb #cell-050
 def _counted(model, parameters, data):
     "ExpertStatistics of images."
-    return em.accumulate(
-        em.BoundStep(model, "e_step", parameters), data, model.block_rows(parameters)
-    )
+    step = em.BoundStep(model, "e_step", parameters)
+    return em.accumulate(step, data, model.block_rows(parameters))
 
 
 def _until_convergence(model, parameters, data, prunes, settings):
@@ -128,7 +127,7 @@ def _until_convergence(model, parameters, data, prunes, settings):
     return em.fit(model, parameters, data, **quiet).parameters
 
 # %% ../../nbs/composition/estimator.ipynb #cell-050-1
-def _proposals(model, best, X, tries=3):
+def _proposals(model, best, X):
     """Starts with one expert more than `best`: from the images one by one, and from those
     explained wrongly or hardly.
     """
@@ -136,34 +135,35 @@ def _proposals(model, best, X, tries=3):
     online = learn_online(model, no_experts(X.shape[1]), X, K + 1)
     if online.templates.shape[1] == K + 1:
         yield online
-    if K:
-        found = model.explain(best.templates[0], X)
-        wrong = -misfit(X, found.composed, model.rule)
-        bare = found.log_likelihood
-        worst = [np.argsort(bad, kind="stable")[:tries] for bad in (wrong, bare)]
-        for i in dict.fromkeys(np.concatenate(worst).tolist()):
-            yield append_expert(
-                model, best, X[i : i + 1], model.explain(best.templates[0], X[i : i + 1])
-            )
+    if not K:
+        return
+    found = model.explain(best.templates[0], X)
+    wrong = -misfit(X, found.composed, model.rule)
+    worst = [np.argsort(bad, kind="stable")[:3] for bad in (wrong, found.log_likelihood)]
+    for i in dict.fromkeys(np.concatenate(worst).tolist()):
+        x = X[i : i + 1]
+        yield append_expert(model, best, x, model.explain(best.templates[0], x))
 
 # %% ../../nbs/composition/estimator.ipynb #cell-050-2
 def _one_by_one(model, X, n_experts, prunes, settings):
     """Experts, one more at a time: `n_experts`, or as many as make the
     description of X shorter.
     """
+    data = X, None
 
     def length_of(experts):
-        return description_length(model, experts, _counted(model, experts, (X, None)))[0]
+        return description_length(model, experts, _counted(model, experts, data))[0]
 
     best = no_experts(X.shape[1])
     length = np.inf
-    few = settings | {"max_iter": 5}
+    short = settings | {"max_iter": 5}  # enough to compare proposals
     while n_experts is None or best.templates.shape[1] < n_experts:
         found = [
-            _until_convergence(model, start, (X, None), prunes, few)
+            _until_convergence(model, start, data, prunes, short)
             for start in _proposals(model, best, X)
         ]
-        more = _until_convergence(model, min(found, key=length_of), (X, None), prunes, settings)
+        shortest = min(found, key=length_of)
+        more = _until_convergence(model, shortest, data, prunes, settings)
         needed = length_of(more)
         if n_experts is None and not needed < length - 1e-9 * abs(needed):
             break
@@ -172,15 +172,13 @@ def _one_by_one(model, X, n_experts, prunes, settings):
     return best
 
 # %% ../../nbs/composition/estimator.ipynb #cell-051-1
-_WithSets = namedtuple(
-    "_WithSets", (*ExpertStatistics._fields, "sets")
-)  # and how often each set of experts is active
+_WithSets = namedtuple("_WithSets", (*ExpertStatistics._fields, "sets"))
 
 
 def _described(block, model, templates):
     "ExpertStatistics and sets of a batch of images; sets of experts are rows of bytes."
     X = block[0]
-    found = model.explain(templates, block[0])
+    found = model.explain(templates, X)
     sets = Counter(map(bytes, active_experts(found.experts, len(templates))))
     return _WithSets(*model.count(templates, X, np.ones(len(X)), found), sets)
 
@@ -231,7 +229,8 @@ class _FittedExperts(_FittedSets):
             return active
         g = np.zeros((*active.shape, 3))
         rows, slots = np.nonzero(found.experts >= 0)
-        g[rows, found.experts[rows, slots]] = self.transforms.poses[found.poses[rows, slots]]
+        experts = found.experts[rows, slots]
+        g[rows, experts] = self.transforms.poses[found.poses[rows, slots]]
         return np.concatenate([active, g.reshape(len(g), -1)], axis=1)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
@@ -241,20 +240,21 @@ class _FittedExperts(_FittedSets):
         An expert is active if its number is above one half. Poses may be any numbers.
         """
         check_is_fitted(self)
-        K, D, model = *self.templates_.shape, self._model()
+        K, D = self.templates_.shape
+        T = self.transforms
+        model = self._model()
         X = np.asarray(as_floating("X", X), np.float64)
-        check_values("X", check_shape("X", X, (None, K if self.transforms is None else 4 * K)))
-        U, L = np.full((2, len(X), D), model.q)
+        check_values("X", check_shape("X", X, (None, K if T is None else 4 * K)))
+        U = np.full((len(X), D), model.q)
+        L = U.copy()
         for k, mu in enumerate(model.effective(self.templates_)):
             on = np.flatnonzero(X[:, k] > 0.5)
             if not on.size:
                 continue
-            if self.transforms is None:
-                p = mu[None]
-            else:
-                p = warp(
-                    mu[None], X[on, K + 3 * k : K + 3 * k + 3], self.transforms.image_shape, model.q
-                )
+            p = mu[None]
+            if T is not None:
+                poses = X[on, K + 3 * k : K + 3 * k + 3]
+                p = warp(p, poses, T.image_shape, model.q)
             U[on] = np.maximum(U[on], p)
             L[on] = np.minimum(L[on], p)
         return compose_extremes(U, L, model.q)
@@ -285,9 +285,8 @@ class _FittedExperts(_FittedSets):
         """
         check_is_fitted(self)
         K = len(self.templates_)
-        if experts is None:
-            index = np.arange(K)
-        else:
+        index = np.arange(K)
+        if experts is not None:
             index = np.atleast_1d(np.asarray(experts))
         index = check_indices("experts", check_shape("experts", index, (None,)), K)
         rows = (3 * index[:, None] + np.arange(3)).ravel()
@@ -307,13 +306,10 @@ class _FittedExperts(_FittedSets):
         drawn, rng = self._drawn_sets(n_samples)
         if self.transforms is not None:
             mean, covariance = self.pose_distribution()
-            values, axes = np.linalg.eigh(covariance)
-            g = (
-                mean
-                + rng.standard_normal((n_samples, mean.size))
-                * np.sqrt(np.maximum(values, 0))
-                @ axes.T
-            )
+            values, axes = np.linalg.eigh(covariance)  # which may be singular
+            spread = np.sqrt(np.maximum(values, 0))
+            normal = rng.standard_normal((n_samples, mean.size))
+            g = mean + normal * spread @ axes.T
             drawn = np.concatenate([drawn, g * np.repeat(drawn, 3, axis=1)], axis=1)
         templates = self.inverse_transform(drawn)
         return (rng.random_sample(templates.shape) < templates).astype(np.float64), drawn
@@ -326,10 +322,10 @@ def _ink(batch, start, threshold):
         raise ValueError("X comes with weights, but images count alike; leave the weights out")
     if threshold is not None:
         return (X > threshold).astype(np.float64), None
-    other = X[(X != 0) & (X != 1)]
-    if other.size:
+    grey = X[(X != 0) & (X != 1)]
+    if grey.size:
         raise ValueError(
-            f"X must hold zeros and ones, but holds {other[0]:g}; pass "
+            f"X must hold zeros and ones, but holds {grey[0]:g}; pass "
             f"binarize={np.max(X) / 2:g}, or another threshold above which a number counts as ink"
         )
     return X.astype(np.float64, copy=False), None
@@ -447,6 +443,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         "max_active": [Interval(Integral, 1, None, closed="left"), None],
         "expert_cost": [Interval(Real, 0, None, closed="left")],
         "binarize": [Interval(Real, None, None, closed="neither"), None],
+        # hard EM does not converge to a point from which steps could be extrapolated
         **{
             name: rule
             for name, rule in EMEstimator._parameter_constraints.items()
@@ -519,23 +516,23 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         self
         """
         self._validate_params()
-        data = read_training_data(self, X, labelled=False, precisions=(np.float64,)).apply(
-            self._ink
-        )
+        data = read_training_data(self, X, labelled=False, precisions=(np.float64,))
+        data = data.apply(self._ink)
         model = self._model()
         sample = data.sample(self.random_state)[0]
         drawn = len(sample) < data.n_samples or self._init() in ("random", "search")
         parameters = self._start(model, sample)
+        batches = data.batches
         if self._prunes():
+            # a pixel that abstains does so for ever: first all opinions are learned
             if self._init() != "search":
-                parameters = _until_convergence(
-                    model, parameters, data.batches, True, self._settings()
-                )
+                settings = self._settings()
+                parameters = _until_convergence(model, parameters, batches, True, settings)
             model = replace(model, prune=True)
-        found = self._learn(
-            model, parameters, data.batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+        best = self._learn(
+            model, parameters, batches, checkpoint, drawn, checkpoint_every=checkpoint_every
         )
-        self._keep(model, found, data.batches)
+        self._keep(model, best, batches)
         if not np.any(self.active_sets_):
             warnings.warn(
                 "no expert is active in any of the images, so that nothing has been learned; "
@@ -559,16 +556,16 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         self
         """
         self._validate_params()
-        known = hasattr(self, "templates_")
-        X = self._images(X, reset=not known)
+        fitted = hasattr(self, "templates_")
+        X = self._images(X, reset=not fitted)
         model = self._model()
-        if known:
+        if fitted:
             parameters = Experts(self.templates_[None], self.counts_[None])
         elif isinstance(self.init, str) and self.init != "random":
             parameters = no_experts(X.shape[1])
         else:
-            parameters = self._start(model, X)
-            parameters = Experts(*(leaf[:1] for leaf in parameters))
+            starts = self._start(model, X)
+            parameters = Experts(*(leaf[:1] for leaf in starts))
         for x in X[:, None]:
             parameters = learn_online(model, parameters, x, self.n_experts)
             self._keep(model, parameters, (x, None), add=True)
@@ -608,9 +605,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             check_number(
                 "background", q, below=0.5, hint="with rule='maximum' experts add ink to it"
             )
-        if isinstance(self.truncated, str):
-            truncated = maximum
-        else:
+        truncated = maximum  # which would otherwise choose experts for their silence
+        if not isinstance(self.truncated, str):
             truncated = bool(self.truncated)
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         return Compositions(
@@ -631,9 +627,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 "init='search' is for experts that stay where they are; pass init='sequential', or"
                 " no transforms"
             )
-        still = "search" if self.transforms is None else "sequential"
         if self.init == "auto":
-            return still
+            return "search" if self.transforms is None else "sequential"
         return self.init
 
     def _number(self):
@@ -658,12 +653,14 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             templates = _searched_templates(
                 model, X, self.n_experts, self._prunes(), rng, self.n_init, self.max_iter
             )
-            counted = model.count(templates, X, np.ones(len(X)), model.explain(templates, X))
+            found = model.explain(templates, X)
+            counted = model.count(templates, X, np.ones(len(X)), found)
             return Experts(templates[None], counted.counts[None] + weight)
         if how == "random":
             size = self.n_init, self._number()
             templates = rng.uniform(size=(*size, X.shape[1]))
             if self.rule == "maximum":
+                # where no template has ink, inference would find no expert at all
                 templates = (templates + X[rng.randint(len(X), size=size)]) / 2
         else:
             templates = np.asarray(as_probabilities("init", self.init), np.float64)
@@ -690,10 +687,12 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))
         statistics = ExpertStatistics(*statistics)
         times = np.array(list(sets.values()), float)
-        sets = np.array([np.frombuffer(row, bool) for row in sets]).reshape(len(sets), K)
+        rows = [np.frombuffer(row, bool) for row in sets]
+        sets = np.array(rows).reshape(len(rows), K)
         if add and hasattr(self, "statistics_"):
             statistics = _add_statistics(self.statistics_, statistics)
-            before = np.pad(self.active_sets_, [(0, 0), (0, K - self.active_sets_.shape[1])])
+            newer = K - self.active_sets_.shape[1]  # experts were added since
+            before = np.pad(self.active_sets_, [(0, 0), (0, newer)])
             sets = np.concatenate([before, sets])
             times = np.concatenate([self.active_set_counts_, times])
         self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)

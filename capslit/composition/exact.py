@@ -23,7 +23,11 @@ from .rules import compose_extremes
 # %% ../../nbs/composition/exact.ipynb #still-2
 def extremes_of(templates: np.ndarray, sets: np.ndarray, q: float) -> tuple[np.ndarray, np.ndarray]:
     "U and L (M, D) of sets (M, K) of templates (K, D)."
-    U, L = np.full((2, len(sets), templates.shape[1]), float(q))
+    U = np.full(
+        (len(sets), templates.shape[1]),
+        float(q),
+    )
+    L = U.copy()
     for mu, on in zip(templates, sets.T):
         U[on] = np.maximum(U[on], mu)
         L[on] = np.minimum(L[on], mu)
@@ -32,8 +36,17 @@ def extremes_of(templates: np.ndarray, sets: np.ndarray, q: float) -> tuple[np.n
 
 def _logs(upper, lower, q):
     "log μ and log(1 − μ) of composed templates, finite."
-    mu = np.clip(compose_extremes(upper, lower, q), 1e-9, 1 - 1e-9)
+    mu = np.clip(
+        compose_extremes(upper, lower, q),
+        1e-9,
+        1 - 1e-9,
+    )
     return np.log(mu), np.log1p(-mu)
+
+
+def _nats(S, N, v):
+    "Log-likelihood of ink in S of N images, if its probability is v."
+    return xlogy(S, v) + xlog1py(N - S, -v)
 
 # %% ../../nbs/composition/exact.ipynb #still-3
 class Charge(NamedTuple):
@@ -45,25 +58,26 @@ class Charge(NamedTuple):
     pseudocount: float
     vote: float | None  # log K, to say whose opinion it is; None: opinions add nothing
 
-    def best(self, S: Any, N: Any) -> np.ndarray:
+    def best(self, S, N) -> np.ndarray:
         "The opinion of a lone expert with ink in S of N images."
-        return (S + 2 * self.pseudocount * self.q) / (N + 2 * self.pseudocount)
+        weight = 2 * self.pseudocount
+        return (S + weight * self.q) / (N + weight)
 
-    def prior(self, v: Any) -> np.ndarray:
+    def prior(self, v) -> np.ndarray:
         "The logarithm of the prior's density, 0 at q."
-        return (
-            2
-            * self.pseudocount
-            * (xlogy(self.q, v / self.q) + xlog1py(1 - self.q, -v) - xlog1py(1 - self.q, -self.q))
-        )
+        q = self.q
+        ink = xlogy(q, v / q)
+        paper = xlog1py(1 - q, -v)
+        relative = ink + paper - xlog1py(1 - q, -q)
+        return 2 * self.pseudocount * relative
 
-    def price(self, S: Any, N: Any) -> Any:
+    def price(self, S, N) -> Any:
         "Description length of an opinion that rests on ink in S of N images."
         if self.vote is None:
             return 0.0
         v = self.best(S, N)
-        told = xlogy(S, v) + xlog1py(N - S, -v) + self.prior(v)
-        return told - _mixed(S, N - S, self.pseudocount) + self.vote
+        best = _nats(S, N, v) + self.prior(v)
+        return best - _mixed(S, N - S, self.pseudocount) + self.vote
 
     def mirrored(self) -> "Charge":
         "The same with black and white exchanged."
@@ -82,21 +96,34 @@ class _Others(NamedTuple):
 
     def mirrored(self):
         "The same with black and white exchanged."
-        return _Others(1 - self.lower, 1 - self.upper, self.times - self.ink, self.times)
+        return _Others(
+            1 - self.lower,
+            1 - self.upper,
+            self.times - self.ink,
+            self.times,
+        )
 
     def gain(self, v, charge):
         """Gain of the opinions v (D,) in log-likelihood and log-prior, less their
         description length; 0 for abstention.
         """
         q = charge.q
-        off = self.times - self.ink
-        log_on, log_off = _logs(np.maximum(self.upper, v), np.minimum(self.lower, v), q)
         before_on, before_off = _logs(self.upper, self.lower, q)
-        own = (v > self.upper) | (v < self.lower)
-        S = np.sum(self.ink * own, axis=0)
-        N = np.sum(self.times * own, axis=0)
-        told = np.sum(self.ink * (log_on - before_on) + off * (log_off - before_off), axis=0)
-        return np.where(v == q, 0.0, told + charge.prior(v) - charge.price(S, N))
+        log_on, log_off = _logs(
+            np.maximum(self.upper, v),
+            np.minimum(self.lower, v),
+            q,
+        )
+        paper = self.times - self.ink
+        more_on = log_on - before_on
+        more_off = log_off - before_off
+        likelihood = self.ink * more_on + paper * more_off
+        # an opinion rests on the images in which it is the most extreme one
+        extreme = (v > self.upper) | (v < self.lower)
+        S = np.sum(self.ink * extreme, axis=0)
+        N = np.sum(self.times * extreme, axis=0)
+        total = np.sum(likelihood, axis=0) + charge.prior(v) - charge.price(S, N)
+        return np.where(v == q, 0.0, total)
 
 # %% ../../nbs/composition/exact.ipynb #still-5
 def _best_above(others, charge):
@@ -104,20 +131,38 @@ def _best_above(others, charge):
     nobody contradicts (D,).
     """
     q = charge.q
+    # sorted by u: an opinion between two of them counts in the sets below it
     order = np.argsort(others.upper, axis=0)
-    u, free, ink = (
-        np.take_along_axis(a, order, axis=0)
-        for a in (others.upper, (others.lower >= q) * others.times, others.ink)
+    u = np.take_along_axis(others.upper, order, axis=0)
+    free = np.take_along_axis(
+        (others.lower >= q) * others.times,
+        order,
+        axis=0,
     )
+    ink = np.take_along_axis(others.ink, order, axis=0)
     ink = np.where(free > 0, ink, 0)
     S = np.cumsum(ink, axis=0)
     N = np.cumsum(free, axis=0)
-    log_on, log_off = _logs(u, np.full_like(u, q), q)
-    before = np.cumsum(ink * log_on + (free - ink) * log_off, axis=0)
-    v = np.clip(charge.best(S, N), u, np.append(u[1:], np.ones((1, u.shape[1])), axis=0))
+    log_on, log_off = _logs(
+        u,
+        np.full_like(u, q),
+        q,
+    )
+    before = np.cumsum(
+        ink * log_on + (free - ink) * log_off,
+        axis=0,
+    )
+    ceiling = np.append(
+        u[1:],
+        np.ones((1, u.shape[1])),
+        axis=0,
+    )
+    v = np.clip(charge.best(S, N), u, ceiling)
     v = np.minimum(v, 1 - 1e-9)
-    gain = xlogy(S, v) + xlog1py(N - S, -v) - before + charge.prior(v) - charge.price(S, N)
-    return np.take_along_axis(v, np.argmax(gain, axis=0)[None], axis=0)[0]
+    gain = _nats(S, N, v) - before
+    gain = gain + charge.prior(v) - charge.price(S, N)
+    best = np.argmax(gain, axis=0)[None]
+    return np.take_along_axis(v, best, axis=0)[0]
 
 # %% ../../nbs/composition/exact.ipynb #still-5-a
 def _best_opinions(others, now, charge, one_sided=False):
@@ -130,11 +175,11 @@ def _best_opinions(others, now, charge, one_sided=False):
     if not one_sided:
         rivals.append(1 - _best_above(others.mirrored(), charge.mirrored()))
     best = np.full_like(now, charge.q)
-    most = np.zeros_like(now)
+    highest = np.zeros_like(now)
     for v in rivals:
         gain = others.gain(v, charge)
-        best = np.where(gain > most + 1e-9, v, best)
-        most = np.maximum(gain, most)
+        best = np.where(gain > highest + 1e-9, v, best)
+        highest = np.maximum(gain, highest)
     return best
 
 # %% ../../nbs/composition/exact.ipynb #still-6
@@ -150,16 +195,28 @@ def exact_templates(
 
     An expert that is active nowhere abstains.
     """
-    sets, which, times = np.unique(active, axis=0, return_inverse=True, return_counts=True)
-    ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X
+    # images with the same active experts count only by their sum: there are few such sets
+    sets, which, times = np.unique(
+        active,
+        axis=0,
+        return_inverse=True,
+        return_counts=True,
+    )
+    one_hot = which.ravel() == np.arange(len(sets))[:, None]
+    ink = one_hot.astype(np.float64) @ X
     templates = templates.copy()
     for k, on in enumerate(sets.T):
-        rest = sets[on] & (np.arange(len(templates)) != k)
-        others = _Others(*extremes_of(templates, rest, charge.q), ink[on], times[on, None])
-        if np.any(on):
-            templates[k] = _best_opinions(others, templates[k], charge, one_sided)
-        else:
+        if not np.any(on):
             templates[k] = charge.q
+            continue
+        without = sets[on] & (np.arange(len(templates)) != k)
+        extremes = extremes_of(templates, without, charge.q)
+        others = _Others(
+            *extremes,
+            ink[on],
+            times[on, None],
+        )
+        templates[k] = _best_opinions(others, templates[k], charge, one_sided)
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-2
@@ -171,16 +228,16 @@ def small_sets(n_experts: int, most: int | None = None) -> np.ndarray:
     """Sets of experts (M, n_experts), the smaller ones first: of up to `most` members, as
     long as they are at most 1024 and one more size fits.
     """
-    sets = [()]
+    members = [()]
     for size in range(1, min(n_experts, most or n_experts) + 1):
-        if size > 1 and len(sets) + math.comb(n_experts, size) > MOST_SETS:
+        if size > 1 and len(members) + math.comb(n_experts, size) > MOST_SETS:
             break
-        sets += combinations(range(n_experts), size)
-    found = np.zeros((len(sets), n_experts), bool)
-    for row, members in zip(found, sets):
-        row[list(members)] = True
-    found.setflags(write=False)
-    return found
+        members += combinations(range(n_experts), size)
+    sets = np.zeros((len(members), n_experts), bool)
+    for row, experts in zip(sets, members):
+        row[list(experts)] = True
+    sets.setflags(write=False)  # cached, and shared by all who read it
+    return sets
 
 # %% ../../nbs/composition/exact.ipynb #search-3
 class _Found(NamedTuple):
@@ -227,11 +284,15 @@ class _StillExperts:
         """The best of `small_sets` for each image (n, K), and its log-likelihood less the
         costs of active experts.
         """
+        q = self.model.q
         sets = small_sets(len(templates), self.model.max_active)
-        on, off = _logs(*extremes_of(templates, sets, self.model.q), self.model.q)
-        score = self.X @ (on - off).T + (np.sum(off, axis=1) - self.cost * np.sum(sets, axis=1))
+        on, off = _logs(*extremes_of(templates, sets, q), q)
+        price = self.cost * np.sum(sets, axis=1)
+        empty = np.sum(off, axis=1) - price  # the score of an image without ink
+        score = self.X @ (on - off).T + empty
         best = np.argmax(score, axis=1)
-        return sets[best], score[np.arange(len(best)), best]
+        rows = np.arange(len(best))
+        return sets[best], score[rows, best]
 
     def learn(self, templates, active):
         "`exact_templates` of the images."
@@ -241,13 +302,19 @@ class _StillExperts:
         "What both steps raise."
         charge = self.charge
         q = self.model.q
-        total = np.sum(score) - len(self.X) * math.log(len(templates) + 1)
+        K = len(templates)
+        total = np.sum(score) - len(self.X) * math.log(K + 1)
         for k, (mu, on) in enumerate(zip(templates, active.T)):
-            U, L = extremes_of(templates, active[on] & (np.arange(len(templates)) != k), q)
-            own = (mu > U) | (mu < L)
-            S = np.sum(self.X[on] * own, axis=0)
-            N = np.sum(own, axis=0)
-            total += np.sum(np.where(mu == q, 0, charge.prior(mu) - charge.price(S, N)))
+            without = active[on] & (np.arange(K) != k)
+            U, L = extremes_of(templates, without, q)
+            extreme = (mu > U) | (mu < L)
+            S = np.sum(
+                self.X[on] * extreme,
+                axis=0,
+            )
+            N = np.sum(extreme, axis=0)
+            worth = charge.prior(mu) - charge.price(S, N)
+            total += np.sum(np.where(mu == q, 0, worth))
         return float(total)
 
     def settle(self, templates, max_iter):
@@ -263,43 +330,45 @@ class _StillExperts:
         return _Found(templates, active, self.objective(templates, active, score))
 
 # %% ../../nbs/composition/exact.ipynb #search-5
-def _newcomer(
-    X,
-    upper,
-    lower,
-    charge,
-    one_sided,
-    rng,
-    tries=200,
-    steps=6,
-):
+def _newcomer(X, upper, lower, charge, one_sided, rng):
     """The template (D,) that explains most of what experts with the extremes `upper` and `lower`
     (n, D) say nothing about.
 
-    `tries` templates, each of a pair of images, learn alone: an image has one if that is worth its
+    200 templates, each of a pair of images, learn alone: an image has one if that is worth its
     name. With `one_sided` they have opinions only of ink, and compete with a coin.
     """
-    r = 0.5 if one_sided else charge.q
+    rival = 0.5 if one_sided else charge.q
+    eps = charge.pseudocount
     free = ((upper <= charge.q) & (lower >= charge.q)).astype(np.float64)
     ink = X * free
     paper = (1 - X) * free
-    eps = charge.pseudocount
-    first, second = X[rng.randint(len(X), size=(2, tries))]
+    # a pair agrees mostly about what both show: a part that they share
+    first, second = X[rng.randint(len(X), size=(2, 200))]
+    agree = (first == second) & (one_sided <= first)
     templates = np.where(
-        (first == second) & (one_sided <= first), (2 * first + eps) / (2 + 2 * eps), r
+        agree,
+        (2 * first + eps) / (2 + 2 * eps),
+        rival,
     )
-    for _ in range(steps):
-        gain = ink @ np.log(templates / r).T + paper @ np.log((1 - templates) / (1 - r)).T
+    for _ in range(6):
+        gain = ink @ np.log(templates / rival).T
+        against = np.log((1 - templates) / (1 - rival))
+        gain = gain + paper @ against.T
         active = (gain > charge.vote).astype(np.float64)
         S = active.T @ ink
         N = active.T @ free
-        worth = _mixed(S, N - S, eps) - xlogy(S, r) - xlog1py(N - S, -r) - charge.vote
+        worth = _mixed(S, N - S, eps) - xlogy(S, rival) - xlog1py(N - S, -rival) - charge.vote
         if one_sided:
             worth = np.where(2 * S > N, worth, 0)
-        templates = np.where(worth > 0, (S + eps) / (N + 2 * eps), r)
-        total = np.sum(np.maximum(worth, 0), axis=1) - charge.vote * np.sum(active, axis=0)
+        templates = np.where(
+            worth > 0,
+            (S + eps) / (N + 2 * eps),
+            rival,
+        )
+        names = charge.vote * np.sum(active, axis=0)
+        total = np.sum(np.maximum(worth, 0), axis=1) - names
     best = templates[np.argmax(total)]
-    return np.where(best == r, charge.q, best)
+    return np.where(best == rival, charge.q, best)
 
 # %% ../../nbs/composition/exact.ipynb #search-6
 def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
@@ -311,32 +380,49 @@ def scaled_factors(Z: np.ndarray, n_factors: int, rng: Any) -> np.ndarray:
     if not np.any(Z):
         return np.zeros((n_factors, Z.shape[1]))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not be exact
         factors = NMF(n_factors, init="random", tol=1e-3, random_state=rng)
         W = factors.fit_transform(Z)
-        H = factors.components_
-    top = [np.quantile(w[w >= 0.1 * np.max(w)], 0.7) for w in W.T]
-    return H * np.array(top)[:, None]
+    # a factor is fixed but for its size: rows that have it, the upper part of them, tell that
+    top = []
+    for w in W.T:
+        present = w[w >= 0.1 * np.max(w)]
+        top.append(np.quantile(present, 0.7))
+    return factors.components_ * np.array(top)[:, None]
 
 
-def _factor_templates(X, n_experts, q, one_sided, rng):
-    """Templates (n_experts, D) made of non-negative factors of the images: of ink, and of
-    paper too unless `one_sided`.
+def _factor_templates(search, rng):
+    """Templates (K, D) made of non-negative factors of the images: of ink, and of paper
+    too unless opinions are one-sided.
     """
-    Z = X if one_sided else np.concatenate([X, 1 - X], axis=1)
-    D = X.shape[1]
-    H = np.minimum(scaled_factors(Z, n_experts, rng), 0.95)
-    if one_sided:
+    X = search.X
+    q = search.model.q
+    if search.one_sided:
+        H = np.minimum(scaled_factors(X, search.target, rng), 0.95)
         return np.maximum(H, q)
-    return np.clip(q + q * (H[:, :D] - H[:, D:]), 0.05, 0.95)
+    both = np.concatenate([X, 1 - X], axis=1)
+    H = np.minimum(scaled_factors(both, search.target, rng), 0.95)
+    ink, paper = np.split(H, 2, axis=1)
+    return np.clip(
+        q + q * (ink - paper),
+        0.05,
+        0.95,
+    )
 
 # %% ../../nbs/composition/exact.ipynb #search-further
 def _further(search, templates, rng):
     "Templates with a `newcomer`."
-    U, L = extremes_of(templates, search.explain(templates)[0], search.model.q)
-    return np.concatenate(
-        [templates, _newcomer(search.X, U, L, search.charge, search.one_sided, rng)[None]]
+    active = search.explain(templates)[0]
+    U, L = extremes_of(templates, active, search.model.q)
+    new = _newcomer(
+        search.X,
+        U,
+        L,
+        search.charge,
+        search.one_sided,
+        rng,
     )
+    return np.concatenate([templates, new[None]])
 
 
 def _grown(search, rng):
@@ -348,27 +434,30 @@ def _grown(search, rng):
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-best
-def _best_start(search, rng, n_init, max_iter, known=None):
-    """The best of what factors and newcomers lead to; `known`: what was found with
+def _best_start(search, rng, n_init, max_iter, smaller=None):
+    """The best of what factors and newcomers lead to; `smaller`: what was found with
     one expert less.
     """
-    starts = [
-        _factor_templates(search.X, search.target, search.model.q, search.one_sided, rng)
-        for _ in range(n_init)
-        if np.any(search.X)
-    ]
-    if known is not None:
-        starts.append(_further(search, known.templates, rng))
+    starts = []
+    if np.any(search.X):  # images without ink have no factors
+        starts = [_factor_templates(search, rng) for _ in range(n_init)]
+    if smaller is not None:
+        starts.append(_further(search, smaller.templates, rng))
     elif not search.one_sided or not starts:
         starts += [_grown(search, rng) for _ in range(n_init)]
-    return max((search.settle(start, max_iter) for start in starts), key=lambda one: one.objective)
+    settled = [search.settle(start, max_iter) for start in starts]
+    return max(settled, key=lambda one: one.objective)
 
 
 def _renewed(search, found, rng, max_iter):
     "Each expert in turn replaced by a newcomer, where that shortens the description."
     for k in range(len(found.templates)):
-        start = _further(search, np.delete(found.templates, k, axis=0), rng)
-        other = search.settle(start, min(max_iter, 5))
+        start = _further(
+            search,
+            np.delete(found.templates, k, axis=0),
+            rng,
+        )
+        other = search.settle(start, min(max_iter, 5))  # enough to tell which is better
         if other.objective > found.objective + 1e-6:
             found = other
     return search.settle(found.templates, max_iter)
@@ -390,12 +479,20 @@ def find_experts(
     """
     if n_experts is not None:
         search = _StillExperts(model, X, n_experts)
-        return _renewed(search, _best_start(search, rng, n_init, max_iter), rng, max_iter)
-    tried = []
-    while len(tried) < 3 or max(tried[-2:])[0] > max(tried[:-2])[0] + 1e-6:
-        search = _StillExperts(model, X, len(tried) + 1)
-        found = _best_start(search, rng, n_init, max_iter, tried[-1][-1] if tried else None)
+        best = _best_start(search, rng, n_init, max_iter)
+        return _renewed(search, best, rng, max_iter)
+    results = []
+    lengths = []
+    while True:
+        if len(results) > 2 and max(lengths[-2:]) <= max(lengths[:-2]) + 1e-6:
+            break
+        search = _StillExperts(model, X, len(results) + 1)
+        smaller = results[-1] if results else None
+        found = _best_start(search, rng, n_init, max_iter, smaller)
+        # names of opinions cost log K: without that, numbers of experts can be compared
         votes = search.naming_cost * np.sum(found.templates != model.q)
-        tried.append((found.objective + votes, len(tried), found))
-    _, number, found = max(tried, key=lambda one: (one[0], -one[1]))
-    return _renewed(_StillExperts(model, X, number + 1), found, rng, max_iter)
+        results.append(found)
+        lengths.append(found.objective + votes)
+    number = int(np.argmax(lengths))  # the smallest of equals
+    search = _StillExperts(model, X, number + 1)
+    return _renewed(search, results[number], rng, max_iter)

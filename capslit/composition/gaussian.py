@@ -71,14 +71,26 @@ def _best_above(u, S, N):
     v, gain : (D,) arrays
         The gain is the sum of squares that is saved by max(u, v) in the place of u.
     """
+    # sorted by u: an opinion between two of them counts in the sets below it
     order = np.argsort(u, axis=0)
-    u, S, N = (np.take_along_axis(np.broadcast_to(a, u.shape), order, axis=0) for a in (u, S, N))
-    before, S, N = (np.cumsum(a, axis=0) for a in (u * (2 * S - N * u), S, N))
-    above = np.append(u[1:], np.full((1, u.shape[1]), np.inf), axis=0)
-    v = np.clip(S / N, u, above)
+    N = np.take_along_axis(np.broadcast_to(N, u.shape), order, axis=0)
+    S = np.take_along_axis(S, order, axis=0)
+    u = np.take_along_axis(u, order, axis=0)
+    before = np.cumsum(
+        u * (2 * S - N * u),
+        axis=0,
+    )
+    S = np.cumsum(S, axis=0)
+    N = np.cumsum(N, axis=0)
+    ceiling = np.append(
+        u[1:],
+        np.full((1, u.shape[1]), np.inf),
+        axis=0,
+    )
+    v = np.clip(S / N, u, ceiling)
     gain = v * (2 * S - N * v) - before
     best = np.argmax(gain, axis=0)[None]
-    return tuple(np.take_along_axis(a, best, axis=0)[0] for a in (v, gain))
+    return (np.take_along_axis(v, best, axis=0)[0], np.take_along_axis(gain, best, axis=0)[0])
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10
 def _best_means(upper, lower, S, N, q, one_sided):
@@ -92,18 +104,15 @@ def _best_means(upper, lower, S, N, q, one_sided):
     best = np.where(gain > 0, v, q)
     if one_sided:
         return best
-    down, less = _best_above(-lower, N * (upper - q) - S, N)
+    down, less = _best_above(
+        -lower,
+        N * (upper - q) - S,
+        N,
+    )
     return np.where(less > np.maximum(gain, 0), -down, best)
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10-a
-def _exact_means(
-    templates,
-    sets,
-    times,
-    sums,
-    q,
-    rule,
-):
+def _exact_means(templates, sets, times, sums, q, rule):
     """The M-step: templates (K, D), with the extremal rules one expert after the other.
 
     `times` (M,) and `sums` (M, D) of the examples that each of the sets (M, K) explains; an
@@ -111,16 +120,29 @@ def _exact_means(
     """
     if rule == "sum":
         together = (sets.T * times) @ sets
-        alone = sets.T @ (sums - times[:, None] * q)
-        means = q + np.linalg.pinv(together, hermitian=True) @ alone
-        return np.where(np.diag(together)[:, None] > 0, means, templates)
+        deviations = sets.T @ (sums - times[:, None] * q)
+        # experts that are always active together are determined only as a sum
+        means = q + np.linalg.pinv(together, hermitian=True) @ deviations
+        return np.where(
+            np.diag(together)[:, None] > 0,
+            means,
+            templates,
+        )
     templates = templates.copy()
-    seen = times > 0
-    for k, on in enumerate(sets.T & seen):
+    occurs = times > 0
+    for k, on in enumerate(sets.T & occurs):
         if np.any(on):
-            rest = sets[on] & (np.arange(len(templates)) != k)
-            extremes = extremes_of(templates, rest, q)
-            templates[k] = _best_means(*extremes, sums[on], times[on, None], q, rule == "maximum")
+            without = sets[on] & (np.arange(len(templates)) != k)
+            upper, lower = extremes_of(templates, without, q)
+            N = times[on, None]
+            templates[k] = _best_means(
+                upper,
+                lower,
+                sums[on],
+                N,
+                q,
+                rule == "maximum",
+            )
     return templates
 
 # %% ../../nbs/composition/gaussian.ipynb #real-15
@@ -162,15 +184,18 @@ class _Sets:
         mu = compose_means(templates, sets, self.q, self.rule)
         size = np.sum(sets, axis=1)
         gain = (mu - self.q) / variance
-        score = x @ gain.T - np.sum(gain * (mu + self.q), axis=1) / 2 - self.expert_cost * size
+        # |x − q|² − |x − μ|², with one product for all sets
+        empty = np.sum(gain * (mu + self.q), axis=1) / 2
+        score = x @ gain.T - empty - self.expert_cost * size
+        # of equally good sets the smallest is taken, whatever rounding says
         tie = 1e-9 * (1 + np.max(np.abs(score), axis=1, keepdims=True))
         best = np.argmax(score - tie * size, axis=1)
         return best, mu[best]
 
     def log_likelihood(self, x: np.ndarray, mu: np.ndarray, variance: float) -> np.ndarray:
         "ln P(x | s) (n,) of examples with the means mu (n, D)."
-        told = np.sum((x - mu) ** 2, axis=1) / variance
-        return -(told + x.shape[1] * math.log(2 * math.pi * variance)) / 2
+        squares = np.sum((x - mu) ** 2, axis=1) / variance
+        return -(squares + x.shape[1] * math.log(2 * math.pi * variance)) / 2
 
 # %% ../../nbs/composition/gaussian.ipynb #real-17
 class _Steps(_Sets):
@@ -183,11 +208,17 @@ class _Steps(_Sets):
         order = np.argsort(best, kind="stable")
         present, starts, counts = np.unique(best[order], return_index=True, return_counts=True)
         times = np.zeros(M)
-        sums = np.zeros((M, x.shape[1]))
         times[present] = counts
+        sums = np.zeros((M, x.shape[1]))
         sums[present] = np.add.reduceat(x[order], starts)
         likelihood = np.sum(self.log_likelihood(x, mu, variance))
-        return _SetStatistics(times, sums, np.sum(x**2), likelihood, float(len(x)))
+        return _SetStatistics(
+            times,
+            sums,
+            np.sum(x**2),
+            likelihood,
+            float(len(x)),
+        )
 
     def step(
         self, times: np.ndarray, sums: np.ndarray, squares: float, before: np.ndarray, weight: float
@@ -218,12 +249,14 @@ class GaussianCompositions(_Steps):
     def block_rows(self, parameters: _Means) -> int:
         "Examples per block."
         _, K, D = parameters.templates.shape
-        return int(np.clip(2**21 // max(D, len(small_sets(K, self.max_active))), 16, 4096))
+        width = max(D, len(small_sets(K, self.max_active)))
+        return int(np.clip(2**21 // width, 16, 4096))
 
     def objective(self, parameters: _Means, statistics: _SetStatistics) -> np.ndarray:
         "The log-likelihood (k,) less the costs of the active experts."
-        size = np.sum(small_sets(parameters.templates.shape[1], self.max_active), axis=1)
-        return statistics.log_likelihood - self.expert_cost * (statistics.times @ size)
+        sets = small_sets(parameters.templates.shape[1], self.max_active)
+        active = statistics.times @ np.sum(sets, axis=1)
+        return statistics.log_likelihood - self.expert_cost * active
 
     def e_step(self, parameters: _Means, batch: tuple) -> _SetStatistics:
         "SetStatistics of a batch."
@@ -233,8 +266,8 @@ class GaussianCompositions(_Steps):
     def m_step(self, parameters: _Means, statistics: _SetStatistics) -> _Means:
         "Means, by the exact step from the templates with which the sets were found."
         times, sums, squares, _, weight = statistics
-        found = map(self.step, times, sums, squares, parameters.templates, weight)
-        return _Means(*map(np.stack, zip(*found)))
+        steps = map(self.step, times, sums, squares, parameters.templates, weight)
+        return _Means(*map(np.stack, zip(*steps)))
 
 # %% ../../nbs/composition/gaussian.ipynb #real-24
 def _factor_means(X, n_experts, q, one_sided, rng):
@@ -242,12 +275,14 @@ def _factor_means(X, n_experts, q, one_sided, rng):
     it unless `one_sided`.
     """
     above = np.maximum(X - q, 0)
-    below = np.maximum(q - X, 0)
-    D = X.shape[1]
     if one_sided:
         return q + scaled_factors(above, n_experts, rng)
-    factors = scaled_factors(np.concatenate([above, below], axis=1), n_experts, rng)
-    return q + factors[:, :D] - factors[:, D:]
+    both = np.concatenate(
+        [above, np.maximum(q - X, 0)],
+        axis=1,
+    )
+    more, less = np.split(scaled_factors(both, n_experts, rng), 2, axis=1)
+    return q + more - less
 
 
 def _numbers(batch, start, unit):
@@ -270,12 +305,9 @@ class _FittedMeans(_FittedSets):
         check_is_fitted(self)
         with error_context("X"):
             X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
-        sizes = (
-            np.max(np.abs(self.templates_)),
-            abs(self.background),
-            math.sqrt(self.noise_variance_),
-        )
-        unit = float(max(sizes))
+        # squares of numbers in this unit do not overflow
+        largest = np.max(np.abs(self.templates_))
+        unit = float(max(largest, abs(self.background), math.sqrt(self.noise_variance_)))
         sets = small_sets(len(self.templates_), self.max_active)
         model = self._model(unit)
         templates = self.templates_ / unit
@@ -286,9 +318,9 @@ class _FittedMeans(_FittedSets):
             rows = slice(start, start + 2048)
             x, far = scaled_inputs(X[rows], unit)
             best, mu = model.explain(templates, variance, x)
-            told = model.log_likelihood(x, mu, variance) - X.shape[1] * math.log(unit)
+            nats = model.log_likelihood(x, mu, variance) - X.shape[1] * math.log(unit)
             active[rows] = sets[best]
-            likelihood[rows] = np.where(far, -np.inf, told)
+            likelihood[rows] = np.where(far, -np.inf, nats)
         return active, likelihood
 
     @by_blocks
@@ -455,7 +487,7 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
             self._look_below(sample / unit - self.background / unit)
         model = self._model(unit)
         batches = data.apply(partial(_numbers, unit=unit)).batches
-        found = self._learn(
+        best = self._learn(
             model,
             self._starts(sample / unit, unit),
             batches,
@@ -463,11 +495,9 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
             isinstance(self.init, str),
             checkpoint_every=checkpoint_every,
         )
-        counted = em.accumulate(
-            em.BoundStep(model, "e_step", found), batches, model.block_rows(found)
-        )
-        sets = small_sets(self.n_experts, self.max_active)
-        self._keep(found, sets, counted.times[0], unit, data.n_samples)
+        step = em.BoundStep(model, "e_step", best)
+        times = em.accumulate(step, batches, model.block_rows(best)).times[0]
+        self._keep(best, times, unit, data.n_samples)
         return self
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -484,14 +514,16 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         "The root of the mean square of X about the background, without overflow."
         check_size(np.array([largest]))
         largest = max(largest, abs(self.background)) or 1.0
-        size = float(np.sqrt(np.mean((X / largest - self.background / largest) ** 2)))
+        deviations = X / largest - self.background / largest
+        size = float(np.sqrt(np.mean(deviations**2)))
         return largest * size or largest
 
     def _look_below(self, deviations):
         """Warn where much of X, told by its deviations from the background,
         can be told by no expert.
         """
-        if np.sum(np.minimum(deviations, 0) ** 2) > 0.25 * np.sum(deviations**2):
+        below = np.sum(np.minimum(deviations, 0) ** 2)
+        if below > 0.25 * np.sum(deviations**2):
             warnings.warn(
                 f"much of X lies below background={self.background:g}, and with rule='maximum' no"
                 " mean does; pass a background that X hardly falls below, or rule='max_minus_min'"
@@ -502,15 +534,14 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
 
     def _model(self, unit):
         "The model on the engine, in these units."
-        if self.noise == "learned":
-            noise = None
-        else:
+        noise = None
+        if self.noise != "learned":
             noise = float(self.noise) / unit / unit
-        if noise is not None and not 1e-290 < noise < 1e290:
-            raise ValueError(
-                f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass"
-                " noise='learned'"
-            )
+            if not 1e-290 < noise < 1e290:
+                raise ValueError(
+                    f"noise is {self.noise:g}, too far from the size of X, {unit:.3g}²; pass"
+                    " noise='learned'"
+                )
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         background = float(check_number("background", self.background)) / unit
         return GaussianCompositions(
@@ -522,27 +553,28 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         rng = check_random_state(self.random_state)
         K = self.n_experts
         if not isinstance(self.init, str):
-            given = np.asarray(as_floating("init", self.init), np.float64)
-            check_values("init", check_shape("init", given, (K, X.shape[1])))
-            templates = given[None] / unit
+            templates = np.asarray(as_floating("init", self.init), np.float64)
+            check_values("init", check_shape("init", templates, (K, X.shape[1])))
+            templates = templates[None] / unit
         elif self.init == "examples":
-            templates = X[np.stack([rng.choice(len(X), K, len(X) < K) for _ in range(self.n_init)])]
+            with_repeats = len(X) < K
+            rows = [rng.choice(len(X), K, with_repeats) for _ in range(self.n_init)]
+            templates = X[np.stack(rows)]
         else:
             q = self.background / unit
             one_sided = self.rule == "maximum"
-            templates = np.stack(
-                [_factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)]
-            )
-        if self.noise == "learned":
-            noise = 1.0
-        else:
+            starts = [_factor_means(X, K, q, one_sided, rng) for _ in range(self.n_init)]
+            templates = np.stack(starts)
+        noise = 1.0  # in these units the mean square of X
+        if self.noise != "learned":
             noise = float(self.noise) / unit / unit
         return _Means(templates, np.full(len(templates), noise))
 
-    def _keep(self, found, sets, times, unit, n_samples):
+    def _keep(self, best, times, unit, n_samples):
         "Set the public attributes."
-        self.templates_ = found.templates[0] * unit
-        self.noise_variance_ = float(found.variance[0]) * unit * unit
+        self.templates_ = best.templates[0] * unit
+        self.noise_variance_ = float(best.variance[0]) * unit * unit
+        sets = small_sets(self.n_experts, self.max_active)
         self.active_sets_ = sets[times > 0]
         self.active_set_counts_ = times[times > 0]
         log_unit = self.n_features_in_ * math.log(unit)  # densities are per unit of X

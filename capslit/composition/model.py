@@ -32,22 +32,32 @@ def owners(
 
     Source: Goessling and Amit, section 4 (goessling:owners).
     """
-    if q is None:
-        q = found.q
-    highest, lowest = np.full((2, *found.upper.shape), -1)
-    U, L = np.full((2, *found.upper.shape), float(q))
+    q = found.q if q is None else q
+    shape = found.upper.shape
+    highest = np.full(shape, -1)
+    lowest = np.full(shape, -1)
+    U = np.full(shape, float(q))
+    L = U.copy()
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
         on = np.flatnonzero(experts >= 0)
-        if on.size:
-            p = templates[experts[on]]
-            upper = U[on]
-            lower = L[on]
-            if transforms is not None:
-                p = transforms.transform(p, index[on], found.q)
-            highest[on] = np.where(p > upper, j, highest[on])
-            lowest[on] = np.where(p < lower, j, lowest[on])
-            U[on] = np.maximum(upper, p)
-            L[on] = np.minimum(lower, p)
+        if not on.size:
+            continue
+        p = templates[experts[on]]
+        if transforms is not None:
+            p = transforms.transform(p, index[on], found.q)
+        # only a stricter opinion takes a pixel over
+        highest[on] = np.where(
+            p > U[on],
+            j,
+            highest[on],
+        )
+        lowest[on] = np.where(
+            p < L[on],
+            j,
+            lowest[on],
+        )
+        U[on] = np.maximum(U[on], p)
+        L[on] = np.minimum(L[on], p)
     return highest, lowest
 
 # %% ../../nbs/composition/model.ipynb #cell-017
@@ -70,15 +80,22 @@ class ExpertStatistics(NamedTuple):
     second: np.ndarray  # (k, 3K, 3K)    Σ w g gᵀ, where idle experts have g = 0
     log_likelihood: np.ndarray  # (k,)           Σ w log P(x | μ) of the composed templates
     weight: np.ndarray  # (k,)           Σ w
-    places: np.ndarray = (
-        0.0  # (k, K, 3)      Σ w rot(−θ) of the shifts in g: places as the template sees them
-    )
+    # (k, K, 3)      Σ w rot(−θ) of the shifts in g: places as the template sees them
+    places: np.ndarray = 0.0
 
 # %% ../../nbs/composition/model.ipynb #cell-051
 def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
     "Whether each expert is active (n, n_experts), from the `experts` (n, J) of a Pursuit."
-    active = np.zeros((len(experts), n_experts + 1), bool)
-    np.put_along_axis(active, np.where(experts < 0, n_experts, experts), True, axis=1)
+    active = np.zeros(
+        (len(experts), n_experts + 1),
+        bool,
+    )
+    np.put_along_axis(
+        active,
+        np.where(experts < 0, n_experts, experts),
+        True,
+        axis=1,
+    )
     return active[:, :n_experts]
 
 # %% ../../nbs/composition/model.ipynb #cell-008-2
@@ -86,35 +103,44 @@ def _owned(found, slots, x, weight, K):
     """Σ w R x and Σ w R (K, D) of experts that do not move; `slots`: (n, D)
     arrays as of `owners`.
     """
-    D = x.shape[1]
+    n, D = x.shape
     ink = 0.0
     counts = 0.0
     for slot in slots:
         rows, pixels = np.nonzero(slot >= 0)
-        place = found.experts[rows, slot[rows, pixels]] * D + pixels
+        owner = found.experts[rows, slot[rows, pixels]]
+        place = owner * D + pixels
         w = weight[rows]
-        ink = ink + np.bincount(place, w * x[rows, pixels], K * D)
+        inked = w * x[rows, pixels]
+        ink = ink + np.bincount(place, inked, K * D)
         counts = counts + np.bincount(place, w, K * D)
-    return ink.reshape(K, D), counts.reshape(K, D), np.zeros((len(x), K, 3)), np.zeros((K, 3))
+    g = np.zeros((n, K, 3))
+    return ink.reshape(K, D), counts.reshape(K, D), g, np.zeros((K, 3))
 
 # %% ../../nbs/composition/model.ipynb #owned-in-poses
 def _owned_in_poses(found, slots, x, weight, K, transforms):
     """Σ w Φ⁻¹(R x) and Σ w Φ⁻¹(R) (K, D), poses g (n, K, 3), and the sums (K, 3) of their
     places as the templates see them.
     """
-    (ink, counts) = np.zeros((2, K, x.shape[1]))
+    ink = np.zeros((K, x.shape[1]))
+    counts = np.zeros((K, x.shape[1]))
     g = np.zeros((len(x), K, 3))
     places = np.zeros((K, 3))
     for j, (experts, index) in enumerate(zip(found.experts.T, found.poses.T)):
         on = np.flatnonzero(experts >= 0)
-        if on.size:
-            index = index[on]
-            one_hot = (np.arange(K)[:, None] == experts[on]).astype(np.float64)
-            R = weight[on, None] * np.any([slot[on] == j for slot in slots], axis=0)
-            ink += one_hot @ transforms.pull_back(R * x[on], index)
-            counts += one_hot @ transforms.pull_back(R, index)
-            g[on, experts[on]] = transforms.poses[index]
-            places -= one_hot @ (weight[on, None] * transforms.inverses[index] * [1, 1, 0])
+        if not on.size:
+            continue
+        index = index[on]
+        w = weight[on, None]
+        one_hot = np.arange(K)[:, None] == experts[on]
+        one_hot = one_hot.astype(np.float64)  # sums over images become matrix products
+        owned = np.any([slot[on] == j for slot in slots], axis=0)
+        R = w * owned
+        ink += one_hot @ transforms.pull_back(R * x[on], index)
+        counts += one_hot @ transforms.pull_back(R, index)
+        g[on, experts[on]] = transforms.poses[index]
+        shifts = transforms.inverses[index] * [1, 1, 0]  # a template is centred, not turned
+        places -= one_hot @ (w * shifts)
     return ink, counts, g, places
 
 # %% ../../nbs/composition/model.ipynb #cell-018
@@ -165,14 +191,28 @@ class _Inference:
         `found` by templates (K, D).
         """
         K = len(templates)
-        given = (found, self.owners(found, templates), x, weight)
+        slots = self.owners(found, templates)
         if self.transforms is None:
-            ink, counts, g, places = _owned(*given, K)
+            ink, counts, g, places = _owned(
+                found,
+                slots,
+                x,
+                weight,
+                K,
+            )
         else:
-            ink, counts, g, places = _owned_in_poses(*given, K, self.transforms)
+            ink, counts, g, places = _owned_in_poses(
+                found,
+                slots,
+                x,
+                weight,
+                K,
+                self.transforms,
+            )
         active = active_experts(found.experts, K).astype(np.float64)
         heavy = weight[:, None] * active
         rows = g.reshape(len(x), 3 * K)
+        # an impossible image has −∞, and 0 · ∞ is not a number
         likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
         return ExpertStatistics(
             ink,
@@ -208,15 +248,15 @@ class Compositions(_Inference):
         "Settings compared on resume."
         settings = dict(vars(self))
         T = settings.pop("transforms")
-        if T is None:
-            poses = None
-        else:
+        poses = None
+        if T is not None:
             poses = [list(T.image_shape), list(T.shifts), list(T.rotations)]
         return settings | {"poses": poses}
 
     def block_rows(self, parameters: Experts) -> int:
         "Examples per block."
-        return int(np.clip(2**22 // parameters.templates.shape[2], 16, 4096))
+        n_pixels = parameters.templates.shape[2]
+        return int(np.clip(2**22 // n_pixels, 16, 4096))
 
     def objective(self, parameters: Experts, statistics: ExpertStatistics) -> np.ndarray:
         """The log-likelihood (k,) less the costs of active experts; if `prune`, minus the
@@ -224,9 +264,8 @@ class Compositions(_Inference):
         """
         if self.prune:
             return -description_length(self, parameters, statistics)
-        return statistics.log_likelihood - self.expert_cost * np.trace(
-            statistics.together, axis1=1, axis2=2
-        )
+        active = np.trace(statistics.together, axis1=1, axis2=2)
+        return statistics.log_likelihood - self.expert_cost * active
 
     def e_step(self, parameters: Experts, batch: tuple) -> ExpertStatistics:
         "ExpertStatistics of a batch."
@@ -235,20 +274,23 @@ class Compositions(_Inference):
         check_shape("x", x, (None, parameters.templates.shape[2]))
         if weight is None:
             weight = np.ones(len(x))
-        else:
-            weight = np.asarray(as_floating("weight", weight), np.float64)
+        weight = np.asarray(as_floating("weight", weight), np.float64)
         check_shape("weight", weight, (len(x),))
-        parts = [self.count(mu, x, weight, self.explain(mu, x)) for mu in parameters.templates]
+        parts = []
+        for mu in parameters.templates:
+            found = self.explain(mu, x)
+            parts.append(self.count(mu, x, weight, found))
         return ExpertStatistics(*map(np.stack, zip(*parts)))
 
     def m_step(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
         "Experts by equation 1, at the mean of their places; pixels that nobody owns abstain."
-        (ink, N) = self._centred(statistics)
+        ink, N = self._centred(statistics)
         eps = self.pseudocount
         mu = (ink + 2 * eps * self._prior(N)) / (N + 2 * eps)
         if self.prune:
-            off = np.maximum(N - ink, 0)
-            pays = _mixed(ink, off, eps) > xlogy(ink, self.q) + xlog1py(off, -self.q)
+            paper = np.maximum(N - ink, 0)  # bilinear interpolation rounds
+            silent = xlogy(ink, self.q) + xlog1py(paper, -self.q)
+            pays = _mixed(ink, paper, eps) > silent
             mu = self.effective(np.where(pays, mu, self.q))
         return Experts(mu, N + 2 * eps)
 
@@ -258,31 +300,36 @@ class Compositions(_Inference):
 
     def _centred(self, statistics):
         "Ink and counts of templates moved to the mean of their places, in whole pixels."
-        ink = statistics.ink
-        N = statistics.counts
         T = self.transforms
         if T is None:
-            return ink, N
-        n = np.diagonal(statistics.together, axis1=1, axis2=2)[..., None]
-        place = np.rint(statistics.places / np.where(n > 0, n, 1)).reshape(-1, 3)
-        return tuple(
-            warp(a.reshape(len(place), -1), place, T.image_shape).reshape(a.shape) for a in (ink, N)
-        )
+            return statistics.ink, statistics.counts
+        n = np.diagonal(
+            statistics.together,
+            axis1=1,
+            axis2=2,
+        )[..., None]
+        mean = statistics.places / np.where(n > 0, n, 1)
+        place = np.rint(mean).reshape(-1, 3)  # fractions of a pixel would blur
+
+        def moved(images):
+            rows = images.reshape(len(place), -1)
+            return warp(rows, place, T.image_shape).reshape(images.shape)
+
+        return moved(statistics.ink), moved(statistics.counts)
 
     def update(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
         "Experts after further examples: the online rule (goessling:online)."
         N = parameters.counts + statistics.counts
-        new = statistics.counts > 0
         weight = 2 * self.pseudocount
-        had, before, after = (
-            parameters.counts - weight,
-            *(self._prior(n - weight) for n in (parameters.counts, N)),
-        )
-        said = parameters.counts * parameters.templates
-        said = np.where(
-            before == after, said, np.clip(said - weight * before, 0, had) + weight * after
-        )
-        mu = (said + statistics.ink) / np.where(new, N, 1)
+        examples = parameters.counts - weight
+        before = self._prior(examples)
+        after = self._prior(N - weight)
+        ink = parameters.counts * parameters.templates
+        # the prior's mean moves with the number of examples: its share of the ink is exchanged
+        exchanged = np.clip(ink - weight * before, 0, examples) + weight * after
+        ink = np.where(before == after, ink, exchanged)
+        new = statistics.counts > 0
+        mu = (ink + statistics.ink) / np.where(new, N, 1)
         return Experts(np.where(new, mu, parameters.templates), N)
 
 # %% ../../nbs/composition/model.ipynb #cell-035
@@ -301,14 +348,14 @@ def new_expert(
     """
     eps = pseudocount
     right = np.where(x == 1, composed, 1 - composed)
-    own = (x + eps) / (1 + 2 * eps)
+    opinion = (x + eps) / (1 + 2 * eps)
     if rule == "maximum":
         silent = (x == 1) & (right >= 0.5)
         abstention = 0.5
     else:
         silent = right >= (1 + eps) / (1 + 2 * eps)
         abstention = q
-    return np.where(silent, abstention, own), 2 * eps + ~silent
+    return np.where(silent, abstention, opinion), 2 * eps + ~silent
 
 # %% ../../nbs/composition/model.ipynb #cell-035-1
 def misfit(X: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min") -> np.ndarray:
@@ -319,7 +366,12 @@ def misfit(X: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min") -> 
     """
     right = np.where(X == 1, composed, 1 - composed)
     wrong = (right < 0.5) & ((X == 1) | (rule != "maximum"))
-    return -np.sum(np.log(np.where(wrong, 2 * np.maximum(right, 1e-300), 1.0)), axis=-1)
+    ratio = np.where(
+        wrong,
+        2 * np.maximum(right, 1e-300),
+        1.0,
+    )
+    return -np.sum(np.log(ratio), axis=-1)
 
 # %% ../../nbs/composition/model.ipynb #cell-036
 def no_experts(n_pixels: int) -> Experts:
@@ -333,13 +385,22 @@ def append_expert(
     """Experts, a stack of one, with one more, which corrects the pursuit `found` of an image
     x (1, D); the others learn from the pixels that they still own.
     """
-    new = new_expert(x[0], found.composed[0], model.rule, model.pseudocount, model.q)
-    more = Experts(
-        *(np.concatenate([old, leaf[None, None]], axis=1) for old, leaf in zip(parameters, new))
+    new = new_expert(
+        x[0],
+        found.composed[0],
+        model.rule,
+        model.pseudocount,
+        model.q,
     )
+    leaves = []
+    for old, leaf in zip(parameters, new):
+        leaves.append(np.append(old, leaf[None, None], axis=1))
     K = parameters.templates.shape[1]
-    found = found._replace(experts=np.c_[found.experts, K], poses=np.c_[found.poses, model.home])
-    after = _learned(model, more, x, found)
+    experts = np.c_[found.experts, K]
+    poses = np.c_[found.poses, model.home]
+    found = found._replace(experts=experts, poses=poses)
+    after = _learned(model, Experts(*leaves), x, found)
+    # the new expert has learned from this image when it was made
     for leaf, kept in zip(after, new):
         leaf[0, K] = kept
     return after
@@ -347,8 +408,14 @@ def append_expert(
 # %% ../../nbs/composition/model.ipynb #cell-036-1
 def _learned(model, parameters, x, found):
     "Experts, a stack of one, after the images x by the online rule."
-    counted = model.count(parameters.templates[0], x, np.ones(len(x)), found)
-    return model.update(parameters, ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted)))
+    counted = model.count(
+        parameters.templates[0],
+        x,
+        np.ones(len(x)),
+        found,
+    )
+    stacked = ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted))
+    return model.update(parameters, stacked)
 
 
 def learn_online(
@@ -362,16 +429,17 @@ def learn_online(
     Source: Goessling and Amit, section 4.1.
     """
     if n_experts is None:
-        most = math.inf
-        more = math.log(X.shape[1])
+        highest = math.inf
+        price = math.log(X.shape[1])
     else:
-        most = n_experts
-        more = 0.0
+        highest = n_experts
+        price = 0.0
     for x in X[:, None]:
         found = model.explain(parameters.templates[0], x)
         K = parameters.templates.shape[1]
-        worth = misfit(x, found.composed, model.rule)[0] - more
-        if K == 0 or K < most and worth > math.log((K + 1) * model.n_poses):
+        worth = misfit(x, found.composed, model.rule)[0] - price
+        pays = worth > math.log((K + 1) * model.n_poses)
+        if K == 0 or K < highest and pays:
             parameters = append_expert(model, parameters, x, found)
         else:
             parameters = _learned(model, parameters, x, found)
@@ -393,13 +461,13 @@ def description_length(
     told; and for each image how many experts are active, which ones, and in which poses.
     """
     K = parameters.templates.shape[1]
-    on = statistics.ink
-    N = statistics.counts
-    off = np.maximum(N - on, 0)
-    best = xlogy(on, on) + xlogy(off, off) - xlogy(on + off, on + off)
-    regret = np.where(parameters.templates == model.q, 0, best - _mixed(on, off, model.pseudocount))
+    ink = statistics.ink
+    paper = np.maximum(statistics.counts - ink, 0)
+    N = ink + paper
+    best = xlogy(ink, ink) + xlogy(paper, paper) - xlogy(N, N)
+    regret = best - _mixed(ink, paper, model.pseudocount)
+    regret = np.where(parameters.templates == model.q, 0, regret)
     active = np.trace(statistics.together, axis1=1, axis2=2)
-    configurations = active * math.log(max(K, 1) * model.n_poses) + statistics.weight * math.log(
-        K + 1
-    )
-    return np.sum(regret, axis=(1, 2)) + configurations - statistics.log_likelihood
+    which = active * math.log(max(K, 1) * model.n_poses)
+    how_many = statistics.weight * math.log(K + 1)
+    return np.sum(regret, axis=(1, 2)) + (which + how_many) - statistics.log_likelihood

@@ -55,7 +55,12 @@ def _bilinear(images, rows, columns, fill):
     `fill` surrounds the images.
     """
     n, height, width = images.shape
-    padded = np.full((n, height + 3, width + 3), fill, images.dtype)
+    # a frame of `fill`, two pixels wide below, so that every point has four neighbours
+    padded = np.full(
+        (n, height + 3, width + 3),
+        fill,
+        images.dtype,
+    )
     padded[:, 1 : height + 1, 1 : width + 1] = images
     y = np.clip(rows, -1, height) + 1
     x = np.clip(columns, -1, width) + 1
@@ -63,11 +68,12 @@ def _bilinear(images, rows, columns, fill):
     left = x.astype(np.intp)
     down = (y - top).astype(images.dtype)
     right = (x - left).astype(images.dtype)
-    which = np.arange(n)[:, None, None]
+    image = np.arange(n)[:, None, None]
 
     def across(row):
-        value = padded[which, row, left]
-        return value + right * (padded[which, row, left + 1] - value)
+        value = padded[image, row, left]
+        change = padded[image, row, left + 1] - value
+        return value + right * change
 
     above = across(top)
     return above + down * (across(top + 1) - above)
@@ -78,11 +84,11 @@ def _turned(images, y, x, degrees, fill):
     centre.
     """
     height, width = images.shape[1:]
-    cos = cosdg(degrees)
+    cos = cosdg(degrees)  # exact at multiples of 90°
     sin = sindg(degrees)
-    return _bilinear(
-        images, cos * y + sin * x + (height - 1) / 2, cos * x - sin * y + (width - 1) / 2, fill
-    )
+    rows = cos * y + sin * x + (height - 1) / 2
+    columns = cos * x - sin * y + (width - 1) / 2
+    return _bilinear(images, rows, columns, fill)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-008
 def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.0) -> np.ndarray:
@@ -110,24 +116,31 @@ def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.
     ValueError, TypeError
         If shapes do not fit, or something is not a finite number.
     """
-    (height, width) = _check_image_shape(image_shape)
+    height, width = _check_image_shape(image_shape)
     fill = float(check_number("fill", fill))
     images = to_numpy(as_floating("images", images))
     poses = to_numpy(as_floating("poses", poses)).astype(float)
-    if poses.ndim == 1:
-        poses = poses[None]
-    check_values("images", check_shape("images", images, (None, height * width)))
-    check_values("poses", check_shape("poses", poses, (None, 3)))
+    poses = poses[None] if poses.ndim == 1 else poses
+    check_shape("images", images, (None, height * width))
+    check_values("images", images)
+    check_shape("poses", poses, (None, 3))
+    check_values("poses", poses)
     if 1 not in (len(images), len(poses)):
-        check_shape(
-            "poses", poses, (len(images), 3), hint="pass one pose for each image, or one for all"
-        )
+        hint = "pass one pose for each image, or one for all"
+        check_shape("poses", poses, (len(images), 3), hint=hint)
     n = len(images) if len(poses) == 1 else len(poses)
-    images = np.broadcast_to(images.reshape(-1, height, width), (n, height, width))
+    images = np.broadcast_to(
+        images.reshape(-1, height, width),
+        (n, height, width),
+    )
     down, right, degrees = np.broadcast_to(poses, (n, 3)).T[:, :, None, None]
+    # each pixel of the result is read where the pose takes it from
     y = np.arange(height)[:, None] - (height - 1) / 2 - down
     x = np.arange(width) - (width - 1) / 2 - right
-    return _turned(images, y, x, degrees, fill).reshape(n, height * width)
+    return _turned(images, y, x, degrees, fill).reshape(
+        n,
+        height * width,
+    )
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-012
 @dataclass(frozen=True)
@@ -149,32 +162,31 @@ class Transforms:
     rotations: tuple = (0.0,)
 
     def __post_init__(self):
-        if isinstance(self.shifts, (tuple, list, np.ndarray)):
-            shifts = tuple(self.shifts)
-        else:
-            shifts = (self.shifts,) * 2
+        shifts = self.shifts
+        if not isinstance(shifts, (tuple, list, np.ndarray)):
+            shifts = (shifts, shifts)
+        hint = "pass one number, or one for rows and one for columns"
         check_shape(
             "shifts",
             np.array(shifts, dtype=object),
             (2,),
-            hint="pass one number, or one for rows and one for columns",
+            hint=hint,
         )
         for shift in shifts:
             check_number("shifts", shift, at_least=0, integer=True)
-        rotations = np.atleast_1d(to_numpy(as_floating("rotations", self.rotations))).astype(float)
-        check_values(
-            "rotations",
-            check_shape(
-                "rotations", rotations, (None,), empty=False, hint="pass (0.0,) for shifts alone"
-            ),
-        )
+        rotations = to_numpy(as_floating("rotations", self.rotations))
+        rotations = np.atleast_1d(rotations).astype(float)
+        hint = "pass (0.0,) for shifts alone"
+        check_shape("rotations", rotations, (None,), empty=False, hint=hint)
+        check_values("rotations", rotations)
         object.__setattr__(self, "image_shape", _check_image_shape(self.image_shape))
         object.__setattr__(self, "shifts", tuple(map(int, shifts)))
         object.__setattr__(self, "rotations", tuple(map(float, rotations)))
 
-    def __len__(self):
+    def __len__(self) -> int:
         "The number T of poses."
-        return (2 * self.shifts[0] + 1) * (2 * self.shifts[1] + 1) * len(self.rotations)
+        rows, columns = self.shifts
+        return (2 * rows + 1) * (2 * columns + 1) * len(self.rotations)
 
     @cached_property
     def poses(self) -> np.ndarray:
@@ -183,10 +195,12 @@ class Transforms:
         Columns change fastest, rotations slowest.
         """
         down, right = (range(-s, s + 1) for s in self.shifts)
+        grid = product(self.rotations, down, right)
         poses = np.array(
-            [(y, x, angle) for angle, y, x in product(self.rotations, down, right)], float
+            [(y, x, angle) for angle, y, x in grid],
+            float,
         )
-        poses.setflags(write=False)
+        poses.setflags(write=False)  # cached, and shared by all who read it
         return poses
 
     @cached_property
@@ -197,7 +211,9 @@ class Transforms:
         down, right, degrees = self.poses.T
         cos = cosdg(degrees)
         sin = sindg(degrees)
-        inverses = np.stack([-cos * down - sin * right, sin * down - cos * right, -degrees], axis=1)
+        up = -cos * down - sin * right
+        left = sin * down - cos * right
+        inverses = np.stack([up, left, -degrees], axis=1)
         inverses.setflags(write=False)
         return inverses
 
@@ -205,18 +221,23 @@ class Transforms:
         """Templates (n, D), or one for all, in the poses with the numbers `index` (n,), or one for
         all; see `warp`.
         """
-        return warp(templates, self.poses[self._checked(index)], self.image_shape, fill)
+        poses = self.poses[self._checked(index)]
+        return warp(templates, poses, self.image_shape, fill)
 
     def pull_back(self, images: Any, index: Any) -> np.ndarray:
         """Images (n, D) under the inverse poses `index`: shifted back, then rotated back.
 
         What had left the frame is 0.
         """
-        return warp(images, self.inverses[self._checked(index)], self.image_shape)
+        inverses = self.inverses[self._checked(index)]
+        return warp(images, inverses, self.image_shape)
 
     def _checked(self, index):
+        index = np.atleast_1d(np.asarray(index))
         return check_indices(
-            "index", check_shape("index", np.atleast_1d(np.asarray(index)), (None,)), len(self)
+            "index",
+            check_shape("index", index, (None,)),
+            len(self),
         )
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-017
@@ -225,32 +246,36 @@ class _Candidates:
 
     def __init__(self, canvas, image_shape):
         self.canvas = canvas  # (K rotations, height + 2s, width + 2s)
-        self.windows = sliding_window_view(canvas, image_shape, axis=(1, 2))[:, ::-1, ::-1]
+        # a frame further down shows a template further up: places run backwards
+        windows = sliding_window_view(canvas, image_shape, axis=(1, 2))
+        self.windows = windows[:, ::-1, ::-1]
 
     def __len__(self):
         return math.prod(self.windows.shape[:3])
 
     def __getitem__(self, index):
         "The templates (m, D) with the numbers `index` (m,)."
-        height, width = self.windows.shape[3:]
-        return self.windows[np.unravel_index(index, self.windows.shape[:3])].reshape(
-            len(index), height * width
-        )
+        *places, height, width = self.windows.shape
+        windows = self.windows[np.unravel_index(index, places)]
+        return windows.reshape(len(index), height * width)
 
 
 def _candidates(templates, transforms, q):
     "The _Candidates of templates (K, D): rotated once, and shifted by moving the frame."
-    (height, width) = transforms.image_shape
-    (down, right) = transforms.shifts
+    height, width = transforms.image_shape
+    down, right = transforms.shifts
     y = np.arange(-down, height + down)[:, None]
     x = np.arange(-right, width + right)[None]
-    images = templates.reshape(-1, 1, height, width)
+    images = templates.reshape(-1, height, width)
     y = (y - (height - 1) / 2)[None]
     x = (x - (width - 1) / 2)[None]
-    canvas = np.stack(
-        [_turned(images[:, 0], y, x, angle, q) for angle in transforms.rotations], axis=1
+    turned = [_turned(images, y, x, angle, q) for angle in transforms.rotations]
+    canvas = np.stack(turned, axis=1).reshape(
+        -1,
+        y.size,
+        x.size,
     )
-    return _Candidates(canvas.reshape(-1, y.size, x.size), (height, width))
+    return _Candidates(canvas, (height, width))
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-020
 class Pursuit(NamedTuple):
@@ -278,14 +303,15 @@ def _log(p):
     "ln p, with 0 replaced by the smallest normal number, so that all values are finite."
     p = np.maximum(p, _TINY)
     if np.ndim(p):
-        return np.log(p, out=p)
+        return np.log(p, out=p)  # p is a new array already
     return np.log(p)
 
 
 def _score(X, upper, lower, q):
     "ln P(x | U + L − q) with `_log`, summed over the last axis."
     composed = compose_extremes(upper, lower, q)
-    return np.sum(_log(np.where(X, composed, 1 - composed)), axis=-1)
+    chances = np.where(X, composed, 1 - composed)
+    return np.sum(_log(chances), axis=-1)
 
 
 def _margin(score):
@@ -298,40 +324,37 @@ def _check_problem(X, templates, q, transforms, **flags):
     X = to_numpy(as_floating("X", X))
     templates = to_numpy(as_probabilities("templates", templates)).astype(float)
     check_shape("templates", templates, (None, None))
-    if not templates.shape[1]:
+    n_pixels = templates.shape[1]
+    if not n_pixels:
         raise ValueError("templates has no columns; pass at least one pixel")
-    check_values("X", check_shape("X", X, (None, templates.shape[1])))
-    between = (X != 0) & (X != 1)
-    if np.any(between):
+    check_values("X", check_shape("X", X, (None, n_pixels)))
+    grey = X[(X != 0) & (X != 1)]
+    if grey.size:
         raise ValueError(
-            f"X must hold zeros and ones, but holds {X[between][0]:g}; "
+            f"X must hold zeros and ones, but holds {grey[0]:g}; "
             "binarise it first, for example X > 0.5"
         )
     check_number("q", q, at_least=0, at_most=1)
     for name, flag in flags.items():
         check_choice(name, flag, (True, False))
     if transforms is None:
-        transforms = Transforms((1, templates.shape[1]))
-    if (
-        math.prod(check_type("transforms", transforms, Transforms, hint="or pass None").image_shape)
-        != templates.shape[1]
-    ):
+        transforms = Transforms((1, n_pixels))
+    check_type("transforms", transforms, Transforms, hint="or pass None")
+    if math.prod(transforms.image_shape) != n_pixels:
         raise ValueError(
             f"transforms is made for images of shape {transforms.image_shape}, "
-            f"but templates has {templates.shape[1]} columns"
+            f"but templates has {n_pixels} columns"
         )
     return X == 1, templates, float(q), transforms
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-023-1
 def _check_most(max_experts, K, repeats=False):
     "The largest number of experts in an image; infinite for None with repeats."
-    if check_number("max_experts", max_experts, at_least=0, integer=True, optional=True) is None:
-        if repeats:
-            return math.inf
-        return K
-    if repeats:
-        return int(max_experts)
-    return min(int(max_experts), K)
+    check_number("max_experts", max_experts, at_least=0, integer=True, optional=True)
+    highest = math.inf if repeats else K
+    if max_experts is None:
+        return highest
+    return min(int(max_experts), highest)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-024
 def plain_pursuit(
@@ -354,39 +377,52 @@ def plain_pursuit(
         X, templates, q, transforms, truncated=truncated, repeats=repeats
     )
     most = _check_most(max_experts, len(templates), repeats)
-    T = len(transforms)
     check_number("expert_cost", expert_cost, at_least=0)
+    T = len(transforms)
     candidates = _candidates(templates, transforms, q)
-    seen, abstention = _seen(candidates, q, truncated)
+    choices, abstention = _choices(candidates, q, truncated)
+    expert = np.arange(len(choices)) // T
     U = np.full(X.shape, abstention)
     L = U.copy()
     score = _score(X, U, U, abstention)
-    chosen = []
+    chosen = []  # for each step the numbers (n,) of candidates, −T for images that are done
     while len(chosen) < most:
-        scores = np.full((len(X), len(seen)), -np.inf)
-        for c in range(len(seen)):
-            p = seen[[c]]
-            scores[:, c] = _score(X, np.maximum(U, p), np.minimum(L, p), abstention)
-        for before in chosen * (not repeats):
-            scores[before[:, None] // T == np.arange(len(seen)) // T] = -np.inf
+        scores = np.full(
+            (len(X), len(choices)),
+            -np.inf,
+        )
+        for c in range(len(choices)):
+            p = choices[[c]]
+            scores[:, c] = _score(
+                X,
+                np.maximum(U, p),
+                np.minimum(L, p),
+                abstention,
+            )
+        for earlier in chosen if not repeats else ():
+            scores[earlier[:, None] // T == expert] = -np.inf
         top = np.max(scores, axis=1, initial=-np.inf)
-        grows = np.flatnonzero(top > score + expert_cost + _margin(score))
+        margin = _margin(score)
+        grows = np.flatnonzero(top > score + expert_cost + margin)
         if not len(grows):
             break
-        first = np.argmax(scores >= (top - _margin(score))[:, None], axis=1)[grows]
-        U[grows] = np.maximum(U[grows], seen[first])
-        L[grows] = np.minimum(L[grows], seen[first])
+        tied = scores >= (top - margin)[:, None]
+        first = np.argmax(tied, axis=1)[grows]  # by order, not by rounding
+        U[grows] = np.maximum(U[grows], choices[first])
+        L[grows] = np.minimum(L[grows], choices[first])
         score[grows] = scores[grows, first]
         chosen.append(np.full(len(X), -T))
         chosen[-1][grows] = first
-    return _pursuit(X, candidates, T, np.array(chosen, int).reshape(len(chosen), len(X)).T, most, q)
+    numbers = np.array(chosen, int).reshape(len(chosen), len(X)).T
+    return _pursuit(X, candidates, T, numbers, most, q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-024-1
-def _seen(candidates, q, truncated):
+def _choices(candidates, q, truncated):
     "The candidates and the abstention with which experts are chosen."
     if not truncated:
         return candidates, q
-    return _Candidates(np.maximum(0.5, candidates.canvas), candidates.windows.shape[3:]), 0.5
+    canvas = np.maximum(0.5, candidates.canvas)
+    return _Candidates(canvas, candidates.windows.shape[3:]), 0.5
 
 
 def _extremes_of(candidates, chosen, shape, q):
@@ -406,14 +442,25 @@ def _extremes_of(candidates, chosen, shape, q):
 def _pursuit(X, candidates, T, chosen, most, q, extremes=None):
     """The Pursuit of the candidates with the numbers `chosen` (n, j), negative where there is none.
 
-    `extremes`: U and L, if known.
+    `extremes`: U and L, if they are at hand.
     """
     U, L = extremes or _extremes_of(candidates, chosen, X.shape, q)
-    experts, poses = np.full((2, len(X), max(chosen.shape[1], most if most < math.inf else 0)), -1)
-    experts[:, : chosen.shape[1]], poses[:, : chosen.shape[1]] = (
-        np.where(chosen < 0, -1, a) for a in (chosen // T, chosen % T)
+    steps = chosen.shape[1]
+    width = steps if most == math.inf else max(steps, most)
+    experts = np.full((len(X), width), -1)
+    poses = np.full((len(X), width), -1)
+    experts[:, :steps] = np.where(
+        chosen < 0,
+        -1,
+        chosen // T,
     )
-    return Pursuit(experts, poses, U, L, bernoulli_log_likelihood(X, compose_extremes(U, L, q)), q)
+    poses[:, :steps] = np.where(
+        chosen < 0,
+        -1,
+        chosen % T,
+    )
+    likelihood = bernoulli_log_likelihood(X, compose_extremes(U, L, q))
+    return Pursuit(experts, poses, U, L, likelihood, q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-039
 def exhaustive_search(
@@ -435,7 +482,13 @@ def exhaustive_search(
     for the truncated templates, not for those from which the returned likelihood is computed.
     ValueError if there are more than `max_configurations`.
     """
-    X, templates, q, transforms = _check_problem(X, templates, q, transforms, truncated=truncated)
+    X, templates, q, transforms = _check_problem(
+        X,
+        templates,
+        q,
+        transforms,
+        truncated=truncated,
+    )
     K = len(templates)
     T = len(transforms)
     most = _check_most(max_experts, K)
@@ -448,19 +501,23 @@ def exhaustive_search(
             f" {max_configurations}; lower max_experts, or use matching_pursuit"
         )
     candidates = _candidates(templates, transforms, q)
-    seen, abstention = _seen(candidates, q, truncated)
-    best = np.full(len(X), -np.inf)
+    choices, abstention = _choices(candidates, q, truncated)
+    best = _score(
+        X,
+        *[np.full(X.shape, abstention)] * 2,
+        abstention,
+    )  # without experts
     chosen = np.full((len(X), most), -T)
-    for j in range(most + 1):
-        for experts, poses in product(combinations(range(K), j), product(range(T), repeat=j)):
-            config = T * np.array(experts, int) + np.array(poses, int)
-            score = _score(X, *extremes(seen[config], 0, abstention), abstention) - expert_cost * j
-            if j:
-                better = score > best + _margin(score)
-            else:
-                better = np.ones(len(X), bool)
+    for j in range(1, most + 1):
+        sets = combinations(range(K), j)
+        for experts, poses in product(sets, product(range(T), repeat=j)):
+            numbers = T * np.array(experts) + np.array(poses)
+            U, L = extremes(choices[numbers], 0, abstention)
+            score = _score(X, U, L, abstention) - expert_cost * j
+            better = score > best + _margin(score)  # the first, and smallest, of equals stays
             best[better] = score[better]
-            chosen[better] = np.append(config, np.full(most - j, -T))
+            chosen[better, :j] = numbers
+            chosen[better, j:] = -T
     return _pursuit(X, candidates, T, chosen, most, q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-045
@@ -471,12 +528,18 @@ def _levels(values, q, count=5):
     spaced in log-odds, but closer together near q, where most of the pixels at the edges of strokes
     are.
     """
-    ends = np.array([min(values.min(), q), max(values.max(), q)])
+    lowest = min(values.min(), q)
+    highest = max(values.max(), q)
+    ends = np.array([lowest, highest])
     sides = ends[np.abs(ends - q) > 1e-12 * min(q, 1 - q)]  # closer to q: rounding
     steps = -(-count // max(1, len(sides)))
-    start, stop = (logit(np.clip(p, 1e-3, 1 - 1e-3)) for p in (q, sides))
-    inner = expit(start + np.outer((np.arange(1, steps) / steps) ** 1.5, stop - start))
-    levels = np.unique([q, *sides, *inner[(inner > ends[0]) & (inner < ends[1])]])
+    # ends in log-odds are finite only away from 0 and 1
+    start = logit(np.clip(q, 1e-3, 1 - 1e-3))
+    stop = logit(np.clip(sides, 1e-3, 1 - 1e-3))
+    shares = (np.arange(1, steps) / steps) ** 1.5
+    inner = expit(start + np.outer(shares, stop - start))
+    inner = inner[(inner > lowest) & (inner < highest)]
+    levels = np.unique([q, *sides, *inner])
     if len(levels) > 1:
         return levels
     return np.unique([q, 0, 1])
@@ -486,13 +549,31 @@ def _hats(p, levels):
     """Weights (2, Q, …) of the levels that probabilities p (…) lie between: linear in ln p and,
     second, in ln (1 − p).
     """
-    below = np.clip(np.searchsorted(levels, p, side="right") - 1, 0, len(levels) - 2)
-    out = np.zeros((2, len(levels), *p.shape), np.float32)
-    for weights, at, l in zip(out, (_log(levels), _log(1 - levels)), (_log(p), _log(1 - p))):
-        width = at[below + 1] - at[below]
-        share = np.clip((l - at[below]) / np.where(width == 0, 1, width), 0, 1)
-        np.put_along_axis(weights, below[None], (1 - share)[None], axis=0)
-        np.put_along_axis(weights, below[None] + 1, share[None], axis=0)
+    below = np.searchsorted(levels, p, side="right") - 1
+    below = np.clip(below, 0, len(levels) - 2)
+    out = np.zeros(
+        (2, len(levels), *p.shape),
+        np.float32,
+    )
+    for weights, grid, value in (
+        (out[0], _log(levels), _log(p)),
+        (out[1], _log(1 - levels), _log(1 - p)),
+    ):
+        width = grid[below + 1] - grid[below]
+        share = (value - grid[below]) / np.where(width == 0, 1, width)
+        share = np.clip(share, 0, 1)
+        np.put_along_axis(
+            weights,
+            below[None],
+            (1 - share)[None],
+            axis=0,
+        )
+        np.put_along_axis(
+            weights,
+            below[None] + 1,
+            share[None],
+            axis=0,
+        )
     return out
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-046
@@ -512,8 +593,13 @@ def _gains(U, L, q, levels):
         else:
             new = np.maximum(U, p) - paper
         np.subtract(_log(new), now, out=gains[k])
+    # where the others vote against ink the gain is concave between levels, and a chord is too low
     opposed = np.flatnonzero(L < q)
-    rise = np.diff(gains[place + 1 :, opposed], axis=0, prepend=0)
+    rise = np.diff(
+        gains[place + 1 :, opposed],
+        axis=0,
+        prepend=0,
+    )
     excess = np.minimum(rise, rise**2 / 8)  # of a concave function over its chord, at most
     higher = np.zeros((len(levels) - place, len(opposed)))
     higher[:-1] = excess
@@ -527,23 +613,42 @@ def _level_gains(x, U, L, q, levels):
     those without, their mirror image.
     """
     shape = x.shape[::-1]
-    (x, U, L) = (np.ravel(a.T) for a in (x, U, L))
-    out = np.zeros((2, len(levels), len(x)), np.float32)
+    x = np.ravel(x.T)
+    U = np.ravel(U.T)
+    L = np.ravel(L.T)
+    out = np.zeros(
+        (2, len(levels), len(x)),
+        np.float32,
+    )
     moved = (U > q) | (L < q)
     mirrored = 1 - L, 1 - U, 1 - q, (1 - levels)[::-1]
-    for gains, ink, (U, L, q, levels) in zip(
-        (out[0], out[1, ::-1]), (x, ~x), ((U, L, q, levels), mirrored)
+    for gains, ink, (U, L, q, levels) in (
+        (out[0], x, (U, L, q, levels)),
+        (out[1, ::-1], ~x, mirrored),
     ):
+        # pixels without an opinion gain the same for all images: one row of numbers serves
+        alone = np.float32(_log(levels) - _log(q))
+        np.multiply.outer(
+            alone,
+            ink.astype(np.float32),
+            out=gains,
+        )
         pixels = np.flatnonzero(moved & ink)
-        np.multiply.outer(np.float32(_log(levels) - _log(q)), ink.astype(np.float32), out=gains)
-        gains[:, pixels] = _gains(U[pixels], L[pixels], q, levels)
+        gains[:, pixels] = _gains(
+            U[pixels],
+            L[pixels],
+            q,
+            levels,
+        )
     return out.reshape(2, -1, *shape)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-052
 def _inverse(places, frequencies, length):
     "The rows of an inverse Fourier transform, conjugated, for places from the last to the first."
-    turns = np.outer(np.arange(places)[::-1], np.arange(frequencies)) / length
-    return np.complex64(np.exp(-2j * np.pi * turns) / length)
+    backwards = np.arange(places)[::-1]
+    turns = np.outer(backwards, np.arange(frequencies)) / length
+    rows = np.exp(-2j * np.pi * turns)
+    return np.complex64(rows / length)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-052-1
 class _Correlations:
@@ -555,46 +660,60 @@ class _Correlations:
     """
 
     def __init__(self, weights, image_shape):
-        weights = weights.reshape(-1, *weights.shape[-3:])
+        weights = weights.reshape(
+            -1,
+            *weights.shape[-3:],
+        )
         F, C, *canvas = weights.shape
         self.image_shape = image_shape
         self.places = [c - side + 1 for c, side in zip(canvas, image_shape)]
-        size = max(2, math.prod(canvas))
         if self.places == [1, 1]:
+            size = max(2, math.prod(canvas))
             self.weights = weights.swapaxes(0, 1).reshape(C, -1)
         else:
-            self.size = rows, columns = (
-                next_fast_len(canvas[0]),
-                2 * next_fast_len((canvas[1] + 1) // 2),
-            )
-            spectrum = rfft2(weights, self.size).conj()
-            self.weights = np.ascontiguousarray(
-                spectrum.transpose(2, 3, 1, 0)
-            )  # (rows, columns/2 + 1, C, F)
-            stands_for = np.float32([1, *[2] * (columns // 2 - 1), 1])  # negative frequencies too
-            self.back = [
-                _inverse(self.places[0], rows, rows),
-                stands_for * _inverse(self.places[1], len(stands_for), columns),
-            ]
+            rows = next_fast_len(canvas[0])
+            columns = 2 * next_fast_len((canvas[1] + 1) // 2)
             size = rows * columns
-        norms = np.sum(np.square(weights, dtype=float), axis=(0, 2, 3), initial=0) ** 0.5
-        self.bytes = (
-            4 * F * (math.prod(image_shape) + 3 * size) + 6 * C * size
-        )  # for each image, at work
+            self.size = rows, columns
+            spectrum = rfft2(weights, self.size).conj()
+            # frequencies first, so that one matrix product serves each of them
+            spectrum = spectrum.transpose(2, 3, 1, 0)  # (rows, columns/2 + 1, C, F)
+            self.weights = np.ascontiguousarray(spectrum)
+            # rfft2 keeps one of two conjugate frequencies, except the first and the last
+            repeats = np.float32([1, *[2] * (columns // 2 - 1), 1])
+            down = _inverse(self.places[0], rows, rows)
+            across = _inverse(self.places[1], len(repeats), columns)
+            self.back = down, repeats * across
+        pixels = math.prod(image_shape)
+        self.bytes = 4 * F * (pixels + 3 * size) + 6 * C * size  # for each image, at work
+        squares = np.square(weights, dtype=float)
+        norms = np.sum(squares, axis=(0, 2, 3), initial=0) ** 0.5
         self.rounding = 16 * np.finfo(np.float32).eps * math.log2(size * F) * norms
 
     def __call__(self, gains):
-        if self.places == [1, 1]:
-            return (self.weights @ gains.reshape(self.weights.shape[1], -1))[:, None]
         F, D, n = gains.shape
-        spectrum = rfft2(gains.reshape(F, *self.image_shape, n), self.size, axes=(1, 2)).transpose(
-            1, 2, 0, 3
+        if self.places == [1, 1]:
+            return (self.weights @ gains.reshape(F * D, n))[:, None]
+        images = gains.reshape(F, *self.image_shape, n)
+        spectrum = rfft2(images, self.size, axes=(1, 2)).transpose(
+            1,
+            2,
+            0,
+            3,
         )
         product = self.weights @ spectrum  # (rows, columns/2 + 1, C, n)
         rows, columns, C, _ = product.shape
-        partly = (self.back[0] @ product.reshape(rows, -1)).reshape(-1, columns, C * n)
-        found = (self.back[1] @ partly).real  # (rows, columns, C n) of places
-        return found.reshape(math.prod(self.places), C, n).swapaxes(0, 1)
+        down, across = self.back
+        partly = (down @ product.reshape(rows, -1)).reshape(
+            -1,
+            columns,
+            C * n,
+        )
+        sums = (across @ partly).real  # (rows, columns, C n) of places
+        return sums.reshape(math.prod(self.places), C, n).swapaxes(
+            0,
+            1,
+        )
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053
 class _Bounds:
@@ -604,13 +723,13 @@ class _Bounds:
         self.q = q
         self.levels = levels
         canvas = candidates.canvas
-        linear = np.stack([_log(canvas) - _log(q), _log(1 - canvas) - _log(1 - q)]).astype(
-            np.float32
-        )
-        self.first, self.later = (
-            _Correlations(weights, candidates.windows.shape[3:])
-            for weights in (linear, _hats(canvas, levels))
-        )
+        ink = _log(canvas) - _log(q)
+        paper = _log(1 - canvas) - _log(1 - q)
+        linear = np.stack([ink, paper]).astype(np.float32)
+        image_shape = candidates.windows.shape[3:]
+        # the first expert meets no other, and its gain is linear: no levels are needed
+        self.first = _Correlations(linear, image_shape)
+        self.later = _Correlations(_hats(canvas, levels), image_shape)
         self.bytes = self.later.bytes
 
     def __call__(self, x, U, L, score, first):
@@ -621,9 +740,14 @@ class _Bounds:
         else:
             gains = _level_gains(x, U, L, self.q, self.levels)
             correlations = self.later
-            gains = gains.reshape(-1, *gains.shape[2:])
-        size = np.sqrt(np.sum(np.einsum("fdn,fdn->fn", gains, gains), axis=0, dtype=float))
+            gains = gains.reshape(
+                -1,
+                *gains.shape[2:],
+            )
+        squares = np.einsum("fdn,fdn->fn", gains, gains)
+        size = np.sqrt(np.sum(squares, axis=0, dtype=float))
         bound = correlations(gains).astype(float)  # (C, places, n)
+        # single precision may round down, and a bound must not
         bound += correlations.rounding[:, None, None] * size
         bound += score
         return bound.reshape(-1, len(x)).T
@@ -637,26 +761,37 @@ def _chance(x, u, l, p, q):
     """Probability of a pixel x with the extremes u, l, after an expert with the opinion p has
     joined; at least the smallest normal number.
     """
-    u = max(u, p)
+    composed = max(u, p)
     l = min(l, p)
-    composed = l + (u - q) if l < q else u
-    return max(composed if x else 1 - composed, _TINY)
+    if l < q:
+        composed = l + (composed - q)
+    if not x:
+        composed = 1 - composed
+    return max(composed, _TINY)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-7-a
 def _score_of(x, U, L, window, q, product, least):
     """Score of an image x (D,) with U, L (D,) after the candidate `window` (height, width) has
     joined. `product` and `least` (LANES,) are overwritten.
     """
-    (height, width) = window.shape
+    height, width = window.shape
     total = 0.0
     steps = 0
     product[:] = 1
     least[:] = 1
+    # one logarithm for many factors, in lanes that the compiler treats side by side
     for row in range(height):
         for start in range(0, width, LANES):
-            at = row * width + start
+            first = row * width + start
             for t in range(min(LANES, width - start)):
-                value = _chance(x[at + t], U[at + t], L[at + t], window[row, start + t], q)
+                d = first + t
+                value = _chance(
+                    x[d],
+                    U[d],
+                    L[d],
+                    window[row, start + t],
+                    q,
+                )
                 least[t] = min(least[t], value)
                 product[t] *= max(value, SMALL)
             steps += 1
@@ -669,22 +804,29 @@ def _score_of(x, U, L, window, q, product, least):
         total += np.log(product[t])
     if least.min() >= SMALL:
         return total
-    total = 0.0  # once in a while: one by one
+    total = 0.0  # some factor was raised to SMALL: once in a while, one by one
     for d in range(len(x)):
-        total += np.log(_chance(x[d], U[d], L[d], window[d // width, d % width], q))
+        value = _chance(
+            x[d],
+            U[d],
+            L[d],
+            window[d // width, d % width],
+            q,
+        )
+        total += np.log(value)
     return total
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-8
 def _window_of(canvas, places, number):
     "Candidate `number` (height, width) of a canvas with `places` (rows, columns)."
     rows, columns = places
-    turned = number // (rows * columns)
+    image = number // (rows * columns)
     place = number % (rows * columns)
     top = rows - 1 - place // columns
     left = columns - 1 - place % columns
-    return canvas[
-        turned, top : top + canvas.shape[1] - rows + 1, left : left + canvas.shape[2] - columns + 1
-    ]
+    bottom = top + canvas.shape[1] - rows + 1
+    right = left + canvas.shape[2] - columns + 1
+    return canvas[image, top:bottom, left:right]
 
 
 def _scores(images, numbers, x, U, L, canvas, places, q, out):
@@ -695,41 +837,57 @@ def _scores(images, numbers, x, U, L, canvas, places, q, out):
     least = np.empty(LANES)
     for k in range(len(images)):
         i = images[k]
+        window = _window_of(canvas, places, numbers[k])
         out[k] = _score_of(
-            x[i], U[i], L[i], _window_of(canvas, places, numbers[k]), q, product, least
+            x[i],
+            U[i],
+            L[i],
+            window,
+            q,
+            product,
+            least,
         )
 
 
 _compiled_scores = OnDemand(_scores, _score_of, _chance, _window_of, enough=2**27)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10
-def _best_of(x, U, L, score, cost, before, canvas, places, q, T, found):
+def _best_of(x, U, L, score, cost, before, canvas, places, q, T, scores):
     """Number of the best candidate for an image, −1 if none makes the score grow by more than
-    `cost`; all scores into `found`, −∞ for the experts of the candidates `before`.
+    `cost`; all scores into `scores`, −∞ for the experts of the candidates `before`.
     """
     product = np.empty(LANES)
     least = np.empty(LANES)
     best = -np.inf
-    for c in range(len(found)):
-        found[c] = 0
-        for known in before:
-            if known // T == c // T:
-                found[c] = -np.inf
-        if found[c] == 0:
-            found[c] = _score_of(x, U, L, _window_of(canvas, places, c), q, product, least)
-        best = max(best, found[c])
+    for c in range(len(scores)):
+        scores[c] = 0
+        for earlier in before:
+            if earlier // T == c // T:
+                scores[c] = -np.inf
+        if scores[c] == 0:
+            window = _window_of(canvas, places, c)
+            scores[c] = _score_of(
+                x,
+                U,
+                L,
+                window,
+                q,
+                product,
+                least,
+            )
+        best = max(best, scores[c])
     margin = 1e-9 * (1 + abs(score))
     if best <= score + cost + margin:
         return -1
-    return np.argmax(found >= best - margin)
+    return np.argmax(scores >= best - margin)  # the first of equals, as in `plain_pursuit`
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-053-10-a
 def _greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
     """Matching pursuit of images x (n, D): the candidates that are added, in this order, into
     `chosen` (n, most); their extremes into `upper` and `lower` (n, D), which are q.
     """
-    (n, D) = x.shape
-    found = np.empty(len(canvas) * places[0] * places[1])
+    n, D = x.shape
+    scores = np.empty(len(canvas) * places[0] * places[1])
     width = canvas.shape[2] - places[1] + 1
     for i in range(n):
         U = upper[i]
@@ -738,82 +896,120 @@ def _greedy(x, canvas, places, q, cost, repeats, T, chosen, upper, lower):
         for d in range(D):
             score += np.log(_chance(x[i, d], q, q, q, q))
         for j in range(chosen.shape[1]):
+            before = chosen[i, : 0 if repeats else j]
             c = _best_of(
                 x[i],
                 U,
                 L,
                 score,
                 cost,
-                chosen[i, : 0 if repeats else j],
+                before,
                 canvas,
                 places,
                 q,
                 T,
-                found,
+                scores,
             )
             if c < 0:
                 break
             chosen[i, j] = c
-            score = found[c]
+            score = scores[c]
             window = _window_of(canvas, places, c)
             for d in range(D):
-                U[d] = max(U[d], window[d // width, d % width])
-                L[d] = min(L[d], window[d // width, d % width])
+                p = window[d // width, d % width]
+                U[d] = max(U[d], p)
+                L[d] = min(L[d], p)
 
 
-_compiled_greedy = OnDemand(_greedy, _best_of, _score_of, _chance, _window_of, enough=2**26)
+_compiled_greedy = OnDemand(
+    _greedy,
+    _best_of,
+    _score_of,
+    _chance,
+    _window_of,
+    enough=2**26,
+)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-055
-def _scores_of(pairs, x, U, L, seen, q):
+def _scores_of(pairs, x, U, L, choices, q):
     """Scores of image i after candidate c has joined, for `pairs` of arrays i and c, a few at a
     time.
     """
-    kernel = _compiled_scores(len(pairs[0]) * x.shape[1])
+    images, numbers = pairs
+    kernel = _compiled_scores(len(images) * x.shape[1])
     if kernel is not None:
-        out = np.empty(len(pairs[0]))
-        kernel(*pairs, x, U, L, seen.canvas, seen.windows.shape[1:3], q, out)
+        out = np.empty(len(images))
+        places = choices.windows.shape[1:3]
+        kernel(
+            images,
+            numbers,
+            x,
+            U,
+            L,
+            choices.canvas,
+            places,
+            q,
+            out,
+        )
         return out
-    rows = max(1, 2**17 // max(1, x.shape[1]))
-    parts = [
-        tuple(a[start : start + rows] for a in pairs) for start in range(0, len(pairs[0]), rows)
-    ]
-    scores = (
-        _score(x[i], np.maximum(U[i], p), np.minimum(L[i], p), q)
-        for i, p in ((i, seen[c]) for i, c in parts)
-    )
-    return np.concatenate([np.empty(0), *scores])
+    rows = max(
+        1,
+        2**17 // max(1, x.shape[1]),
+    )  # of a block that stays in the cache
+    scores = [np.empty(0)]
+    for start in range(0, len(images), rows):
+        i = images[start : start + rows]
+        p = choices[numbers[start : start + rows]]
+        upper = np.maximum(U[i], p)
+        lower = np.minimum(L[i], p)
+        scores.append(_score(x[i], upper, lower, q))
+    return np.concatenate(scores)
 
 
-def _best(bound, x, U, L, score, seen, q, cost):
+def _best(bound, x, U, L, score, choices, q, cost):
     """For each image the number of the best candidate, −1 if none makes the score grow by more than
     `cost`, and its score.
     """
     n = len(x)
     margin = _margin(score)
+    # the score of the most hopeful candidate rules out all whose bound is lower
     hopeful = np.arange(n), np.argmax(bound, axis=1)
-    need = np.maximum(_scores_of(hopeful, x, U, L, seen, q) - margin, score + cost + margin)
+    reached = _scores_of(hopeful, x, U, L, choices, q) - margin
+    need = np.maximum(reached, score + cost + margin)
     i, c = np.nonzero(bound >= need[:, None])
-    scores = _scores_of((i, c), x, U, L, seen, q)
+    scores = _scores_of((i, c), x, U, L, choices, q)
     best = np.full(n, -np.inf)
-    first = np.full(n, len(seen))
+    first = np.full(n, len(choices))
     np.maximum.at(best, i, scores)
     tied = scores >= (best - margin)[i]
     np.minimum.at(first, i[tied], c[tied])
     return np.where(best > score + cost + margin, first, -1), best
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-056
-def _search(x, seen, bounds, q, cost, most, repeats, T):
+def _search(x, choices, bounds, q, cost, most, repeats, T):
     """Numbers (n, j) of the candidates that matching pursuit adds to images x (n, D), −T where
     there is none; and the extremes U, L that they make.
     """
-    U, L = np.full((2, *x.shape), q)
+    U = np.full(x.shape, q)
+    L = U.copy()
+    kernel = None
     if bounds is None and most < math.inf:
-        kernel = _compiled_greedy(x.size * len(seen))
-    else:
-        kernel = None
+        kernel = _compiled_greedy(x.size * len(choices))
     if kernel is not None:
         numbers = np.full((len(x), most), -T)
-        kernel(x, seen.canvas, seen.windows.shape[1:3], q, cost, repeats, T, numbers, U, L)
+        places = choices.windows.shape[1:3]
+        kernel(
+            x,
+            choices.canvas,
+            places,
+            q,
+            cost,
+            repeats,
+            T,
+            numbers,
+            U,
+            L,
+        )
         return numbers, (U, L)
     chosen = []
     active = np.arange(len(x))
@@ -821,40 +1017,62 @@ def _search(x, seen, bounds, q, cost, most, repeats, T):
     while len(active) and len(chosen) < most:
         state = x[active], U[active], L[active], score[active]
         if bounds is None:
-            bound = np.full((len(active), len(seen)), np.inf)
+            bound = np.full(
+                (len(active), len(choices)),
+                np.inf,
+            )
         else:
             bound = bounds(*state, not chosen)
-        for before in chosen * (not repeats):
-            bound.reshape(len(active), -1, T)[np.arange(len(active)), before[active] // T] = -np.inf
-        c, best = _best(bound, *state, seen, q, cost)
-        active, c, best = active[c >= 0], c[c >= 0], best[c >= 0]
+        by_expert = bound.reshape(len(active), -1, T)
+        for earlier in chosen if not repeats else ():
+            experts = earlier[active] // T
+            by_expert[np.arange(len(active)), experts] = -np.inf
+        c, best = _best(bound, *state, choices, q, cost)
+        grows = c >= 0
+        active = active[grows]
+        c = c[grows]
         if not len(active):
             break
-        score[active] = best
-        U[active] = np.maximum(U[active], seen[c])
-        L[active] = np.minimum(L[active], seen[c])
+        score[active] = best[grows]
+        p = choices[c]
+        U[active] = np.maximum(U[active], p)
+        L[active] = np.minimum(L[active], p)
         chosen.append(np.full(len(x), -T))
         chosen[-1][active] = c
-    return np.array(chosen, int).reshape(len(chosen), len(x)).T, (U, L)
+    numbers = np.array(chosen, int).reshape(len(chosen), len(x))  # also without any step
+    return numbers.T, (U, L)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-057
 def _shares(n, rows, hands):
     """Slices of n images, of `rows` at most, that are about equally long and as many for each of
     the hands.
     """
-    count = min(n, hands * -(-n // (rows * hands)))
-    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
+    count = min(
+        n,
+        hands * -(-n // (rows * hands)),
+    )
+    ends = [n * i // count for i in range(count + 1)]
+    return [slice(*pair) for pair in zip(ends, ends[1:])]
 
 
 def _joined(parts):
     "The Pursuit of all images from those of blocks."
     J = max(part.experts.shape[1] for part in parts)
-    experts, poses = (
-        [np.pad(a, ((0, 0), (0, J - a.shape[1])), constant_values=-1) for a in column]
-        for column in list(zip(*parts))[:2]
+
+    def padded(numbers):
+        missing = J - numbers.shape[1]
+        return np.pad(
+            numbers,
+            ((0, 0), (0, missing)),
+            constant_values=-1,
+        )
+
+    *columns, _ = zip(*parts)
+    columns[:2] = [map(padded, column) for column in columns[:2]]
+    return Pursuit(
+        *(np.concatenate(list(column)) for column in columns),
+        parts[0].q,
     )
-    rest = [np.concatenate(column) for column in list(zip(*parts))[2:5]]
-    return Pursuit(np.concatenate(experts), np.concatenate(poses), *rest, parts[0].q)
 
 # %% ../../nbs/composition/pursuit.ipynb #cell-058
 def matching_pursuit(
@@ -919,35 +1137,39 @@ def matching_pursuit(
     expert_cost = float(check_number("expert_cost", expert_cost, at_least=0))
     check_number("block_bytes", block_bytes, above=0, infinite=True)
     candidates = _candidates(templates, transforms, q)
-    seen, abstention = _seen(candidates, q, truncated)
-    levels = _levels(seen.canvas, abstention) if len(seen) > 8 else []  # there are two at least
-    if len(seen) > 4 * len(levels) > 0:
-        bounds = _Bounds(seen, abstention, levels)
-    else:
-        bounds = None
+    choices, abstention = _choices(candidates, q, truncated)
+    bounds = None
+    if len(choices) > 8:  # there are two levels at least
+        levels = _levels(choices.canvas, abstention)
+        if len(choices) > 4 * len(levels):
+            bounds = _Bounds(choices, abstention, levels)
 
     def work(part):
         x = X[part]
-        chosen, extremes = _search(x, seen, bounds, abstention, expert_cost, most, repeats, T)
-        return _pursuit(x, candidates, T, chosen, most, q, None if truncated else extremes)
+        chosen, extremes = _search(
+            x,
+            choices,
+            bounds,
+            abstention,
+            expert_cost,
+            most,
+            repeats,
+            T,
+        )
+        if truncated:
+            extremes = None  # those of the templates as they are remain to be computed
+        return _pursuit(x, candidates, T, chosen, most, q, extremes)
 
+    row_bytes = 16 * len(choices) + 64 * X.shape[1] + 1
+    if bounds is not None:
+        row_bytes += bounds.bytes
     rows = max(
         1,
-        int(
-            min(
-                len(X),
-                block_bytes
-                / (16 * len(seen) + 64 * X.shape[1] + (bounds.bytes if bounds else 0) + 1),
-            )
-        ),
+        int(min(len(X), block_bytes / row_bytes)),
     )
     if rows >= len(X):
         return work(slice(None))
     with em.threads() as pool:
-        return _joined(
-            list(
-                em.ordered_map(
-                    work, _shares(len(X), rows, 1 if pool is None else pool._max_workers), pool
-                )
-            )
-        )
+        hands = 1 if pool is None else pool._max_workers
+        shares = _shares(len(X), rows, hands)
+        return _joined(list(em.ordered_map(work, shares, pool)))

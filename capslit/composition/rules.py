@@ -32,12 +32,14 @@ def as_probabilities(name: str, value: Any) -> Any:
 def _opinions(templates, axis):
     "`templates` as probabilities, their namespace, and `axis` counted from the front."
     p = as_probabilities("templates", templates)
-    axis = check_number(
+    axis = operator.index(axis)
+    hint = f"templates has shape {tuple(p.shape)}"
+    check_number(
         "axis",
-        operator.index(axis),
+        axis,
         at_least=-p.ndim,
         below=p.ndim,
-        hint=f"templates has shape {tuple(p.shape)}",
+        hint=hint,
     )
     return p, namespace(p), axis % p.ndim
 
@@ -64,10 +66,12 @@ def bernoulli_log_likelihood(X: Any, templates: Any) -> Any:
             f"{tuple(p.shape)}; the last axis of both holds the pixels"
         ) from None
     x = xp.astype(x, p.dtype)
+    # where x is 0 (or 1) the other term is 0 for any p, and log 0 must not touch it
+    ink = xp.where(x > 0, p, xp.ones_like(p))
+    paper = xp.where(x < 1, p, xp.zeros_like(p))
     with np.errstate(divide="ignore"):
-        on = x * xp.log(xp.where(x > 0, p, xp.ones_like(p)))
-        off = (1 - x) * xp.log1p(-xp.where(x < 1, p, xp.zeros_like(p)))
-    return xp.sum(on + off, axis=-1)
+        nats = x * xp.log(ink) + (1 - x) * xp.log1p(-paper)
+    return xp.sum(nats, axis=-1)
 
 # %% ../../nbs/composition/rules.ipynb #cell-008
 def _noisy_or(templates, axis=0):
@@ -91,7 +95,11 @@ def _sum_of_odds(templates, axis=0):
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = xp.sum(p / (1 - p), axis=axis)
-        return xp.where(xp.isinf(odds), xp.ones_like(odds), odds / (1 + odds))
+        return xp.where(
+            xp.isinf(odds),
+            xp.ones_like(odds),
+            odds / (1 + odds),
+        )
 
 # %% ../../nbs/composition/rules.ipynb #cell-022
 def _mean(templates, axis=0):
@@ -114,12 +122,25 @@ def _sum_of_log_odds(templates, axis=0):
     (goessling:sum-of-log-odds).
     """
     p, xp, axis = _opinions(templates, axis)
-    certain = xp.sum(xp.astype(p == 1, p.dtype) - xp.astype(p == 0, p.dtype), axis=axis)
-    inner = xp.where((p == 0) | (p == 1), xp.full_like(p, 0.5), p)
-    log_odds = xp.sum(xp.log(inner) - xp.log1p(-inner), axis=axis)
+    # certain experts have infinite log-odds: they are counted, and the others summed
+    votes = xp.astype(p == 1, p.dtype) - xp.astype(p == 0, p.dtype)
+    certain = xp.sum(votes, axis=axis)
+    open_p = xp.where(
+        votes != 0,
+        xp.full_like(p, 0.5),
+        p,
+    )
+    log_odds = xp.sum(
+        xp.log(open_p) - xp.log1p(-open_p),
+        axis=axis,
+    )
     with np.errstate(over="ignore"):
         open_vote = 1 / (1 + xp.exp(-log_odds))
-    return xp.where(certain == 0, open_vote, xp.astype(certain > 0, p.dtype))
+    return xp.where(
+        certain == 0,
+        open_vote,
+        xp.astype(certain > 0, p.dtype),
+    )
 
 # %% ../../nbs/composition/rules.ipynb #cell-032
 @lru_cache(maxsize=64)
@@ -138,17 +159,26 @@ def normalized_sum(templates: Any, axis: int = 0) -> Any:
     Source: Goessling and Amit, section 2.2.3 (goessling:normalized-sum).
     """
     p, xp, axis = _opinions(templates, axis)
-    vote = xp.abs(2 * p - 1)
-    zero = xp.zeros_like(p)
-    ones_lead = xp.sum(2 * p - 1, axis=axis, keepdims=True) > 0
-    weaker = xp.where((p > 0.5) != ones_lead, vote, zero)  # the votes of the weaker side
-    share = xp.prod(1 - vote, axis=axis) / 2  # nobody votes
+    signed = 2 * p - 1
+    vote = xp.abs(signed)
+    ones_lead = xp.sum(signed, axis=axis, keepdims=True) > 0
+    # the share of the weaker side is small, and loses fewer digits than that of the stronger
+    weaker = xp.where(
+        (p > 0.5) != ones_lead,
+        vote,
+        xp.zeros_like(p),
+    )
+    share = xp.prod(1 - vote, axis=axis) / 2  # no expert votes
     nodes, weights = _quadrature(max(1, (p.shape[axis] + 1) // 2))
     for t, w in zip(nodes.tolist(), weights.tolist()):
         factor = (1 - vote) + t * vote
-        others = xp.prod(factor, axis=axis) * xp.sum(weaker / factor, axis=axis)
-        share = share + w * others
-    return xp.where(xp.squeeze(ones_lead, axis=axis), 1 - share, share)
+        together = xp.prod(factor, axis=axis)
+        share = share + w * (together * xp.sum(weaker / factor, axis=axis))
+    return xp.where(
+        xp.squeeze(ones_lead, axis=axis),
+        1 - share,
+        share,
+    )
 
 # %% ../../nbs/composition/rules.ipynb #cell-039
 def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
@@ -161,10 +191,16 @@ def extremes(templates: Any, axis: int = 0, q: float = 0.5) -> tuple:
     p, xp, axis = _opinions(templates, axis)
     q = float(check_shape("q", as_probabilities("q", q), ()))
     shape = (*p.shape[:axis], *p.shape[axis + 1 :])
-    upper = lower = xp.full(shape, q, dtype=p.dtype, device=device_of(p))
-    if p.shape[axis]:
-        upper = xp.maximum(xp.max(p, axis=axis), upper)
-        lower = xp.minimum(xp.min(p, axis=axis), lower)
+    silence = xp.full(
+        shape,
+        q,
+        dtype=p.dtype,
+        device=device_of(p),
+    )
+    if not p.shape[axis]:  # without experts there is no maximum
+        return silence, silence
+    upper = xp.maximum(xp.max(p, axis=axis), silence)
+    lower = xp.minimum(xp.min(p, axis=axis), silence)
     return upper, lower
 
 

@@ -25,7 +25,9 @@ from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 from capslit.mixtures.gaussian import (
+    MixtureParameters,
     Mixtures,
+    MixtureStatistics,
     mixture_parameters,
 )
 from capslit.validation import (
@@ -63,7 +65,7 @@ def _whitening_matrix(covariance, floor):
 class _EqualSpheres(Mixtures):
     "Mixtures of Gaussians with one variance, common to all directions and components."
 
-    def m_step(self, parameters, statistics):
+    def m_step(self, parameters, statistics: MixtureStatistics) -> MixtureParameters:
         "MixtureParameters from statistics."
         found = super().m_step(parameters, statistics)
         share = np.exp(found.log_weights)[..., None]

@@ -404,7 +404,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
                 raise ValueError(f"{name} is empty; pass {remedy}")
         if self.penalty is not None:
             self.penalty.check(self.architecture, self._kernel, self._plan)
-        self._plan.rounds()
+        self._plan.check()
 
     def _check_online(self, update, batch):
         "ValueError or TypeError for what `partial_fit` cannot do."

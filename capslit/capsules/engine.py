@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['root_of_inverse', 'LeastSquares', 'CapsuleParameters', 'CapsuleStatistics', 'ErrorCount', 'CapsuleRegression',
-           'pose_vectors', 'SecondMoments', 'second_moments']
+           'pose_vectors', 'SecondMoments', 'second_moments', 'moments_by_class']
 
 # %% ../../nbs/capsules/engine.ipynb #engine-3
 import math
@@ -55,8 +55,8 @@ def _taken(arrays, index):
     return xp.take(arrays, xp.asarray(index, device=array_device(arrays)), axis=0)
 
 
-def _twice(rows, root):
-    return (rows @ root) @ namespace(rows).matrix_transpose(root)
+def _twice(xp, rows, root):
+    return (rows @ root) @ xp.matrix_transpose(root)
 
 # %% ../../nbs/capsules/engine.ipynb #cell-024
 @dataclass(frozen=True)
@@ -100,16 +100,16 @@ class LeastSquares:
         k = moments.shape[0]
         p = moments.shape[-1]
         if len(self.rank) == 1:
-            weights = _twice(xp.reshape(moments, (-1, p)), self.root[0, ...])
+            weights = _twice(xp, xp.reshape(moments, (-1, p)), self.root[0, ...])
             return xp.reshape(weights, moments.shape)
         rows = xp.reshape(moments, (k, -1, p))
         # each has its own: all products in one call, unless the cache of a core holds only one
         small = p < 256 or not isinstance(moments, np.ndarray)
         if small and self.which == tuple(range(len(self.rank))):
-            weights = _twice(rows, self.root)
+            weights = _twice(xp, rows, self.root)
         else:
             root = xp.unstack(self.root)
-            weights = xp.stack([_twice(rows[q, ...], root[self.which[q]]) for q in range(k)])
+            weights = xp.stack([_twice(xp, rows[q, ...], root[self.which[q]]) for q in range(k)])
         return xp.reshape(weights, moments.shape)
 
     def select(self, problems: Any) -> "LeastSquares":
@@ -213,7 +213,7 @@ class CapsuleRegression:
     @cached_property
     def without_solver(self) -> "CapsuleRegression":
         "The part of the model that E-steps need, which travels."
-        return replace(self, solver=None)
+        return _unchecked(self, solver=None)
 
     def extended(self, kind: type, **own: Any) -> Any:
         "The same problems as a model of a `kind` that extends this class, with what is its `own`."
@@ -350,7 +350,7 @@ def _penalty(alpha, weights):
 # %% ../../nbs/capsules/engine.ipynb #engine-5
 def _statistics_by_arrays(weights, group, thresholds):
     "CapsuleStatistics of each run; weights (k, m, d, p), thresholds (k,) or None, of all problems."
-    xp = namespace(weights)
+    xp = group.xp
     poses, norms = _poses_of_cases(weights, group)  # W_i x of each run, ‖W_i x‖² (m, N)
     right = group.own * norms  # (m, N), zero in other rows
     own_norm = xp.sum(right, axis=0)
@@ -368,14 +368,14 @@ def _statistics_by_arrays(weights, group, thresholds):
     sums = []
     for run, h, q, log, error in zip(group.runs, poses, *map(group.parted, (ratio, logs, errors))):
         h *= xp.permute_dims(q, (1, 0, 2))[:, :, None, :]  # w E[h|x,y], in place
-        moments = _moments(h, run.x, weights.shape[3])
-        sums.append(CapsuleStatistics(moments, _total(log), _total(error), run.mass))
+        moments = _moments(xp, h, run.x, weights.shape[3])
+        sums.append(CapsuleStatistics(moments, _total(xp, log), _total(xp, error), run.mass))
     return sums
 
 # %% ../../nbs/capsules/engine.ipynb #engine-6
 def _errors_by_arrays(weights, group):
     "ErrorCount of each run; the forward half of `_statistics_by_arrays`."
-    xp = namespace(weights)
+    xp = group.xp
     _, norms = _poses_of_cases(weights, group)
     right = group.own * norms
     own_norm = xp.sum(right, axis=0)
@@ -387,12 +387,11 @@ def _errors_by_arrays(weights, group):
     # NaN would be compared as correct
     errors = xp.where(xp.isfinite(total), xp.astype(wrong, norms.dtype), xp.nan)
     errors = group.parted(group.weighted(errors))
-    return [ErrorCount(_total(error), run.mass) for run, error in zip(group.runs, errors)]
+    return [ErrorCount(_total(xp, error), run.mass) for run, error in zip(group.runs, errors)]
 
 
-def _total(values):
+def _total(xp, values):
     "The sums (k,) of values (k, b), in double precision."
-    xp = namespace(values)
     return xp.sum(values, axis=1, dtype=xp.float64)
 
 # %% ../../nbs/capsules/engine.ipynb #cell-031
@@ -430,7 +429,7 @@ def _poses_of_small(weights, run):
 
 def _poses_of_cases(weights, group):
     "Poses (k, m, d, b) of each run, and the squared norms (m, N) of all cases side by side."
-    xp = namespace(weights)
+    xp = group.xp
     m = weights.shape[1]
     product = _poses_of_small if group.small else _poses_of_run
     poses = [product(_taken(weights, run.problems), run) for run in group.runs]
@@ -452,7 +451,7 @@ def _strongest_rival(group, norms, right, own_norm, extra):
 
     Scores are in the order of the class probabilities; `right` = own · norms.
     """
-    xp = namespace(norms)
+    xp = group.xp
     scores = norms
     own_score = own_norm
     if group.sizes is not None:
@@ -468,9 +467,8 @@ def _strongest_rival(group, norms, right, own_norm, extra):
     return rival, own_score, wrong
 
 
-def _moments(means, x, p):
+def _moments(xp, means, x, p):
     "Σ w E[h|x,y] xᵀ (k, m, d, p) of a run, from means times weights (k, m, d, b)."
-    xp = namespace(means)
     (k, m, d, b) = means.shape
     rows = xp.reshape(means, (k * m * d, b))
     moments = rows @ x
@@ -554,7 +552,7 @@ class _Run:
             b = self.x.shape[0]
             device = array_device(self.x)
             return xp.full((k,), b, dtype=xp.float64, device=device)
-        return xp.broadcast_to(_total(self.weight), (k,))
+        return xp.broadcast_to(_total(xp, self.weight), (k,))
 
 # %% ../../nbs/capsules/engine.ipynb #cell-037-1
 @dataclass(frozen=True, eq=False)
@@ -565,6 +563,11 @@ class _Group:
     runs: list
     small: bool = False  # one run, that holds the constant input; weights of zero hide examples
 
+    @cached_property
+    def xp(self) -> Any:
+        "The array library of the block; asking for it at every operation takes long in small fits."
+        return namespace(self.runs[0].x)
+
     @property
     def dim(self) -> int:
         "D = Σ d_i."
@@ -573,7 +576,7 @@ class _Group:
     def joined(self, values: list, dtype: Any) -> Any:
         "One entry for each case (N,), from what broadcasts to (k, b) in each run."
         x = self.runs[0].x
-        xp = namespace(x)
+        xp = self.xp
         flat = []
         for run, value in zip(self.runs, values):
             value = xp.asarray(value, dtype=dtype, device=array_device(x))
@@ -589,27 +592,25 @@ class _Group:
 
     def parted(self, values: Any) -> list:
         "The other way: (…, N) into (…, k, b) for each run."
-        xp = namespace(values)
         start = 0
         parts = []
         for run in self.runs:
             k = len(run.problems)
             b = run.x.shape[0]
             part = values[..., start : start + k * b]
-            parts.append(xp.reshape(part, (*values.shape[:-1], k, b)))
+            parts.append(self.xp.reshape(part, (*values.shape[:-1], k, b)))
             start += k * b
         return parts
 
     @cached_property
     def label(self) -> Any:
         "The capsule of the right class of each case (N,)."
-        int32 = namespace(self.runs[0].x).int32
-        return self.joined([run.capsules for run in self.runs], int32)
+        return self.joined([run.capsules for run in self.runs], self.xp.int32)
 
     @cached_property
     def own(self) -> Any:
         "Whether each capsule is that of the right class, 1 or 0 (m, N)."
-        xp = namespace(self.label)
+        xp = self.xp
         device = array_device(self.label)
         capsules = xp.arange(len(self.dims), dtype=self.label.dtype, device=device)
         return xp.astype(self.label == capsules[:, None], self.runs[0].x.dtype)
@@ -644,14 +645,14 @@ class _Group:
         if self.dims.min() == self.dims.max():
             return None
         x = self.runs[0].x
-        return namespace(x).asarray(self.dims[:, None], dtype=x.dtype, device=array_device(x))
+        return self.xp.asarray(self.dims[:, None], dtype=x.dtype, device=array_device(x))
 
     @cached_property
     def own_dim(self) -> Any:
         "d_y, the dimension of the right capsule: a number, or one for each case (N,)."
         if self.sizes is None:
             return int(self.dims[0])
-        return namespace(self.sizes).sum(self.own * self.sizes, axis=0)
+        return self.xp.sum(self.own * self.sizes, axis=0)
 
 # %% ../../nbs/capsules/engine.ipynb #cell-039
 def _keep_freed_memory():
@@ -678,6 +679,8 @@ def _block_rows(model, like):
 
 
 def _in_precision_of(x, weights):
+    if weights.dtype == x.dtype:
+        return weights
     return namespace(weights, x).astype(weights, x.dtype, copy=False)
 
 # %% ../../nbs/capsules/engine.ipynb #cell-040
@@ -733,7 +736,8 @@ def _checked(model, batch, peek=True):
     x = check_shape("x", as_floating("x", x), (None, None))
     if peek or not is_array_api_obj(y) or is_numpy_array(y):
         y = check_labels("y", y, model.targets.shape[1], (x.shape[0],))
-    check_shape("y", y, (x.shape[0],))
+    else:
+        check_shape("y", y, (x.shape[0],))
     if w is not None:
         w = as_floating("weight", w)
         k = len(model.targets) if model.columns is None else None
@@ -906,6 +910,12 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
     y = check_shape("y", y if is_array_api_obj(y) else np.asarray(y), (x.shape[0],))
     if w is not None:
         w = check_shape("weight", w if is_array_api_obj(w) else np.asarray(w), (x.shape[0],))
+    return moments_by_class((x, y, w), classes, affine)
+
+
+def moments_by_class(batch: tuple, classes: Sequence[int], affine: bool = False) -> SecondMoments:
+    "As `second_moments`, for arrays that have been checked."
+    x, y, w = batch
     xp = namespace(x)
     device = array_device(x)
     moments = []
@@ -918,15 +928,15 @@ def second_moments(batch: Any, classes: Sequence[int], affine: bool = False) -> 
         else:
             weight = xp.astype(xp.take(w, members, axis=0), xp.float64)
             mass = xp.sum(weight)
-        moments.append((_second_moment(of_class, weight, affine), xp.astype(mass, xp.float64)))
+        second = _second_moment(xp, of_class, weight, affine)
+        moments.append((second, xp.astype(mass, xp.float64)))
     return SecondMoments(*map(xp.stack, zip(*moments)))
 
 # %% ../../nbs/capsules/engine.ipynb #cell-046-a
-def _second_moment(x, weight, affine):
+def _second_moment(xp, x, weight, affine):
     "Σ w x xᵀ (p, p)."
     if isinstance(x, SparseRows):
         return gram_matrix(x, weight, affine)
-    xp = namespace(x)
     z = xp.astype(x, xp.float64)
     if affine:
         ones = xp.ones((z.shape[0], 1), dtype=xp.float64, device=array_device(x))

@@ -20,7 +20,7 @@ from .. import em
 from ..arrays import asarray_like, to_numpy
 from .initialisation import principal_rows, random_weights
 from .features import NARROW
-from .engine import LeastSquares, SecondMoments, root_of_inverse, second_moments
+from .engine import LeastSquares, SecondMoments, moments_by_class, root_of_inverse
 from ..estimator.training_data import TrainingData
 from ..validation import check_choice, check_number, check_values
 
@@ -158,7 +158,7 @@ def _moments_of(batch, n_classes, affine):
     if n_classes == 1:
         y = y * 0
     with np.errstate(over="ignore", invalid="ignore"):
-        return second_moments((x, y, w), range(n_classes), affine)
+        return moments_by_class((x, y, w), range(n_classes), affine)
 
 
 def class_moments(

@@ -29,7 +29,7 @@ from capslit.capsules.engine import (
     CapsuleParameters,
     CapsuleRegression,
     SecondMoments,
-    second_moments,
+    moments_by_class,
 )
 from capslit.capsules.features import (
     KernelFeatures,
@@ -122,7 +122,7 @@ def _training_moments(examples: Examples, n_classes: int, affine: bool) -> list[
     parts = {}
     for f in np.unique(examples.fold).tolist():
         part = examples.held_out(f)
-        parts[f] = second_moments(part[:3], range(n_classes), affine)
+        parts[f] = moments_by_class(part[:3], range(n_classes), affine)
     moments = []
     for f in sorted(parts):
         # examples of fold −1 are in every training part, and there is none without them

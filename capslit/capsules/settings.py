@@ -341,8 +341,8 @@ class Schedule(BaseEstimator):
         "Whether the initial weights are drawn."
         return self.draws and self.init == "random"
 
-    def rounds(self) -> list[em.Round]:
-        "The rounds of learning: a threshold ν (Saul 2.26) and a patience for each; ValueError."
+    def check(self) -> None:
+        "ValueError unless there are a threshold and a patience for each round."
         with error_context("thresholds"):
             thresholds = np.asarray(self.thresholds, dtype=np.float64)
         with error_context("patience"):
@@ -354,8 +354,11 @@ class Schedule(BaseEstimator):
         for wait in patience.tolist():
             whole = int(wait) if wait % 1 == 0 else wait  # infinity and NaN stay, and are refused
             check_number("each entry of patience", whole, at_least=1, integer=True)
-        rounds = zip(patience.tolist(), thresholds.tolist())
-        return [em.Round(int(wait), {"threshold": nu}) for wait, nu in rounds]
+
+    def rounds(self) -> list[em.Round]:
+        "The rounds of learning: a threshold ν (Saul 2.26) and a patience for each."
+        rounds = zip(self.patience, self.thresholds)
+        return [em.Round(int(wait), {"threshold": float(nu)}) for wait, nu in rounds]
 
     def monitored(self, validated: bool) -> str:
         "What `em.fit` monitors; `validated`: whether there are validation examples."

@@ -610,7 +610,9 @@ class CapsulePairClassifier(Saved, _Named):
 
     def _settings(self):
         "Arguments of `em.fit`."
-        rounds = Schedule(self.thresholds, self.patience).rounds()
+        schedule = Schedule(self.thresholds, self.patience)
+        schedule.check()
+        rounds = schedule.rounds()
         momentum = self.momentum
         plain = not any(r.options["threshold"] for r in rounds)
         if plain and momentum:

@@ -56,6 +56,8 @@ class Running:
         "The rows of these problems."
 
         def rows(a):
+            if isinstance(a, np.ndarray):
+                return a[self.index]
             xp = namespace(a)
             return xp.take(a, xp.asarray(self.index, device=array_device(a)), axis=0)
 

@@ -310,7 +310,8 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         validation = (X_val, y_val, sample_weight_val)
         data, held_out = self._read((X, y, sample_weight), validation, checkpoint)
         folds = fold_splitter(self.cv, X, y, groups, data)
-        weights = self._search(data, held_out, folds, checkpoint)
+        space = self._search_space(folds, held_out, checkpoint)
+        weights = None if self._continues else self._settle(choose(space, data))
         data, held_out = map(self._mapped, (data, held_out))
         inputs, judges, span = self._in_span(data, held_out)
         seen = np.full(len(data.classes), self._continues)
@@ -420,14 +421,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
                 " mapping from class to weight"
             )
 
-    def _search(self, data, held_out, folds, checkpoint):
-        "Select what is not given: the weights to begin with, or None."
-        if self._continues:
-            return None
-        space = self._search_space(folds, checkpoint)
-        return self._settle(choose(space, data, self._tells_sharpness(held_out)))
-
-    def _search_space(self, folds=3, checkpoint=None):
+    def _search_space(self, folds=3, held_out=None, checkpoint=None):
         "The settings as values; a checkpoint needs random numbers that can be drawn again."
 
         def generator():
@@ -446,6 +440,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
             max_iter=self.max_iter,
             generator=generator,
             folds=folds,
+            knows_sharpness=self._tells_sharpness(held_out),
         )
 
     def _settle(self, choice):

@@ -7,7 +7,7 @@ __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'FAR', 'UNEVEN', 'ROUNDING', 'TINY', 'EN
            'SAMPLE', 'SECOND', 'FAINTER', 'ROOM', 'STRONGER', 'WIDE', 'STACK', 'Examples', 'fold_numbers', 'folds_of',
            'renumbered', 'Design', 'predict_held_out', 'mean_variance', 'spreads', 'candidate_values', 'centred',
            'uncentred', 'single_precision', 'scalings_tried', 'feature_maps', 'ring', 'Trial', 'score', 'Candidates',
-           'Leader', 'Choice', 'compare', 'settle', 'SearchSpace', 'capsule_dims_tried', 'fold_splitter', 'choose',
+           'Choice', 'compare', 'settle', 'SearchSpace', 'capsule_dims_tried', 'fold_splitter', 'choose',
            'choose_online', 'sharpness_of']
 
 # %% ../../nbs/capsules/search.ipynb #search-imports
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +115,9 @@ def renumbered(fold: np.ndarray) -> np.ndarray:
             "cv leaves none of the examples that choose in a test part; let its test parts "
             "together hold more rows, of positive weight"
         )
-    return np.where(fold < 0, -1, np.searchsorted(np.unique(fold[fold >= 0]), fold))
+    _, number = np.unique(fold, return_inverse=True)
+    # −1 stays, if there is one
+    return number - np.any(fold < 0)
 
 # %% ../../nbs/capsules/search.ipynb #search-moments
 def _training_moments(examples: Examples, n_classes: int, affine: bool) -> list[SecondMoments]:
@@ -168,8 +171,8 @@ class Design:
         return bool(np.any(self.targets < 0))
 
 # %% ../../nbs/capsules/search.ipynb #search-stack
-# iterations that rank feature maps, then priors, and that settle what was chosen
-STEPS = (8, 12, 15)
+# iterations after which feature maps are ranked, then priors, and after which learning ends
+STEPS = (8, 20, 35)
 
 
 class _FoldRegression(CapsuleRegression):
@@ -231,7 +234,7 @@ def _fold_stack(
         np.concatenate(precisions),
         design.affine,
         np.repeat(np.arange(len(moments)), len(alphas) * k),
-        worth_compiling(*examples.x.shape, n_latent, sum(STEPS)),
+        worth_compiling(*examples.x.shape, n_latent, STEPS[-1]),
     )
     is_training = examples.fold[:, None] != np.arange(len(moments))
     weight = (is_training * examples.weight[:, None]).astype(examples.x.dtype)
@@ -531,6 +534,8 @@ class Trial:
         Weights, and those before the last iteration.
     span : RowSpan or None
         Where these and the examples are coordinates in the span of few rows.
+    n_iter : int
+        Iterations so far.
     """
 
     design: Design
@@ -542,6 +547,7 @@ class Trial:
     current: np.ndarray
     previous: np.ndarray
     span: Any = None
+    n_iter: int = 0
 
     @classmethod
     def begin(
@@ -586,22 +592,22 @@ class Trial:
         k = len(self.design.targets)
         return self.current.reshape(-1, len(self.alphas), k, *self.current.shape[1:])
 
-    def advanced(self, n: int) -> "Trial":
-        "After n more iterations of EM with momentum."
+    def until(self, n: int) -> "Trial":
+        "After n iterations of EM with momentum, of which it has made some."
         # nothing is judged on the way, so this is not `em.fit`, whose checks would take longer
         model = self.model
         weights = self.current
         previous = self.previous
         rows = em.block_rows(model, CapsuleParameters(weights))
         with np.errstate(over="ignore", invalid="ignore"):
-            for _ in range(n):
+            for _ in range(self.n_iter, n):
                 parameters = CapsuleParameters(weights)
                 jobs = [(partial(model.e_step, parameters), self.batch)]
                 statistics = em.accumulate_all(jobs, rows)[0]
                 step = self.design.momentum * (weights - previous)
                 previous = weights
                 weights = model.m_step(parameters, statistics).weights + step
-        return replace(self, current=weights, previous=previous)
+        return replace(self, current=weights, previous=previous, n_iter=n)
 
     def restricted(self, a: int, n_folds: int) -> "Trial":
         "The same with one value of alpha, and the first folds."
@@ -632,15 +638,16 @@ def score(trial: Trial) -> list[dict]:
     }
     rows = []
     for alpha, is_finite in zip(trial.alphas, finite):
-        scores = next(predictions).scores() if is_finite else (1.0, np.inf, 1.0)
-        names = ("sharpness", "log_loss", "error")
-        rows.append(settings | {"alpha": alpha} | dict(zip(names, scores)))
+        sharpness, loss, error = next(predictions).scores() if is_finite else (1.0, np.inf, 1.0)
+        scores = {"alpha": alpha, "sharpness": sharpness, "log_loss": loss, "error": error}
+        rows.append(settings | scores)
     return rows
 
 
-def _best_row(rows: Sequence[dict]) -> int:
-    "The number of the row with the smallest log loss."
-    return min(range(len(rows)), key=lambda i: rows[i]["log_loss"])
+def _best(tables: Sequence) -> tuple:
+    "The number of the trial with the smallest log loss, and that of its best alpha."
+    losses = [[row["log_loss"] for row in rows] for rows in tables]
+    return divmod(int(np.argmin(losses)), len(losses[0]))
 
 # %% ../../nbs/capsules/search.ipynb #search-candidates
 class Candidates(NamedTuple):
@@ -657,16 +664,6 @@ class Candidates(NamedTuple):
     @property
     def number(self) -> int:
         return len(self.designs) * len(self.maps) * len(self.alphas)
-
-
-class Leader(NamedTuple):
-    "The best candidate: its loss, and its trial, which is None if learning must begin anew."
-
-    loss: float
-    design: Design
-    features: KernelFeatures | None
-    alpha: float
-    trial: Trial | None
 
 
 class Choice(NamedTuple):
@@ -693,33 +690,23 @@ class Choice(NamedTuple):
     capsule_dim: Any = None
 
 # %% ../../nbs/capsules/search.ipynb #search-compare
-def _judging_folds(examples):
-    "The number of folds that give the few hundred predictions that one number, s, needs."
-    n_folds = int(examples.fold.max()) + 1
-    return min(n_folds, -(-ENOUGH * n_folds // len(examples.y)))
-
-
 def _iterations(design):
-    "Iterations of the three steps of a search."
-    return np.diff(np.minimum(np.cumsum(STEPS), design.max_iter), prepend=0)
+    "Iterations after which each of the three steps of a search ends."
+    return [min(n, design.max_iter) for n in STEPS]
 
 
-def _best_table(tables: Sequence) -> int:
-    "The number of the table of rows that holds the smallest log loss."
-    return min(range(len(tables)), key=lambda i: tables[i][_best_row(tables[i])]["log_loss"])
-
-# %% ../../nbs/capsules/search.ipynb #search-compare-2
 def compare(candidates: Candidates, examples: Examples, rng: np.random.Generator) -> tuple:
-    "The rows of all candidates, and the `Leader`, which has the smallest log loss in the folds."
-    if candidates.number == 1:
-        leader = Leader(
-            np.inf, candidates.designs[0], candidates.maps[0], candidates.alphas[0], None
-        )
-        return [], leader
+    """The rows of all candidates, and the `Trial` with the smallest log loss in the folds: of one
+    alpha, in as many folds as tell its sharpness.
+    """
+    n_folds = int(examples.fold.max()) + 1
+    # a few hundred predictions are enough for one number
+    n_folds = min(n_folds, -(-ENOUGH * n_folds // len(examples.y)))
     rows = []
     leaders = []
-    first, second, _ = _iterations(candidates.designs[0])
-    for design, part in zip(candidates.designs, candidates.rings or candidates.designs):
+    parts = candidates.rings or candidates.designs
+    for design, part in zip(candidates.designs, parts if candidates.number > 1 else ()):
+        first, second, _ = _iterations(design)
         trials = []
         inputs_alone = None
         for features in candidates.maps:
@@ -727,53 +714,50 @@ def compare(candidates: Candidates, examples: Examples, rng: np.random.Generator
             # a kernel begins where the inputs alone have arrived
             start = inputs_alone if is_kernel else None
             trial = Trial.begin(part, features, examples, candidates.alphas, rng, start)
-            trials.append(trial.advanced(first))
+            trials.append(trial.until(first))
             if not is_kernel:
                 inputs_alone = trials[-1]
         tables = [score(trial) for trial in trials]
-        longest = set()
-        best = _best_table(tables)
+        best, a = _best(tables)
         # a leader that learns on may fall behind, and the next one then learns as long
-        while best not in longest:
-            longest.add(best)
-            trials[best] = trials[best].advanced(second)
+        while trials[best].n_iter < second:
+            trials[best] = trials[best].until(second)
             tables[best] = score(trials[best])
-            best = _best_table(tables)
+            best, a = _best(tables)
         rows += sum(tables, [])
-        a = _best_row(tables[best])
-        row = tables[best][a]
-        # weights of a ring lack most of the problems
-        trial = trials[best].restricted(a, _judging_folds(examples)) if part is design else None
-        features = trials[best].features
-        leaders.append(Leader(row["log_loss"], design, features, row["alpha"], trial))
-    return rows, min(leaders, key=lambda leader: leader.loss)
+        leaders.append((tables[best][a]["log_loss"], design, trials[best].restricted(a, n_folds)))
+    design = candidates.designs[0]
+    features = candidates.maps[0]
+    alphas = candidates.alphas
+    if leaders:
+        _, design, trial = min(leaders, key=itemgetter(0))
+        if trial.design is design:
+            return rows, trial
+        features = trial.features
+        alphas = trial.alphas
+    # the only candidate, or a ring, which lacks most of the problems
+    fold = np.where(examples.fold < n_folds, examples.fold, -1)
+    return rows, Trial.begin(design, features, examples._replace(fold=fold), alphas, rng)
 
 # %% ../../nbs/capsules/search.ipynb #search-settle
-def settle(leader: Leader, rows: Sequence, examples: Examples, rng: np.random.Generator) -> Choice:
-    """The choice of a leader among candidates with these rows: learned to the end, with the
+def settle(rows: Sequence, trial: Trial, examples: Examples) -> Choice:
+    """The choice of the best trial among candidates with these rows: learned to the end, with the
     sharpness that its probabilities need.
     """
-    design = leader.design
-    iterations = _iterations(design)
-    if leader.trial is None:
-        fold = np.where(examples.fold < _judging_folds(examples), examples.fold, -1)
-        judged = examples._replace(fold=fold)
-        trial = Trial.begin(design, leader.features, judged, [leader.alpha], rng)
-        trial = trial.advanced(iterations.sum())
-    else:
-        trial = leader.trial.advanced(iterations[2])
+    design = trial.design
+    trial = trial.until(_iterations(design)[-1])
     weights = trial.weights[:, 0]
     sharpness = 1.0
     start = None
     if np.all(np.isfinite(weights)):
         sharpness, _, _ = predict_held_out(design, trial.examples, weights).scores()
         start = trial.outside(weights[0])
-        if leader.features is None:
+        if trial.features is None:
             start = uncentred(start, examples.x, design.affine, examples.weight)
     columns = {}
     if rows:
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return Choice(leader.features, leader.alpha, sharpness, columns, start, design.capsule_dim)
+    return Choice(trial.features, trial.alphas[0], sharpness, columns, start, design.capsule_dim)
 
 # %% ../../nbs/capsules/search.ipynb #search-space
 @dataclass(frozen=True)
@@ -791,6 +775,8 @@ class SearchSpace:
     folds : int or function
         A number of stratified folds of the sample, or what gives the folds of all rows that were
         passed to `fit`; see `fold_splitter`.
+    knows_sharpness : bool
+        Whether enough examples are held out that will tell the sharpness.
     """
 
     capsule_dim: Any
@@ -803,6 +789,7 @@ class SearchSpace:
     max_iter: int
     generator: Callable
     folds: Any = 3
+    knows_sharpness: bool = False
 
     def given(self, origin: Any) -> Choice:
         """The choice without a search: what was given, no prior and no sharpness instead of "auto",
@@ -818,14 +805,20 @@ class SearchSpace:
         "Whether inputs have another origin, for which only a constant input can make up."
         return origin is not None and self.fit_intercept and self.schedule.draws
 
-    def is_settled(self, knows_sharpness: bool) -> bool:
-        "Whether there is nothing to choose, if held-out examples tell the sharpness or not."
+    @property
+    def is_settled(self) -> bool:
+        "Whether there is nothing to choose."
         return (
             self.kernel.kind is None
             and isinstance(self.alpha, Real)
-            and (knows_sharpness or isinstance(self.sharpness, Real))
+            and not self.wants_sharpness
             and len(capsule_dims_tried(self.capsule_dim)) == 1
         )
+
+    @property
+    def wants_sharpness(self) -> bool:
+        "Whether folds have to tell the sharpness."
+        return not (self.knows_sharpness or isinstance(self.sharpness, Real))
 
     def targets(self, classes: np.ndarray) -> np.ndarray:
         "As `capsule_targets`."
@@ -972,23 +965,29 @@ def fold_splitter(cv: Any, X: Any, y: Any, groups: Any, data: TrainingData) -> A
     return partial(folds_of, cv, X, to_numpy(y) if is_tensor(y) else np.asarray(y), groups)
 
 # %% ../../nbs/capsules/search.ipynb #search-candidates-of
+def _maps(space, data, examples, scalings, rng):
+    "The feature maps that a sample pays for."
+    return feature_maps(
+        examples.x,
+        _affordable_kernel(space, data),
+        _n_landmarks(space, data, len(examples.y)),
+        rng,
+        scalings,
+        examples.weight,
+        space.is_shifted(data.origin),
+    )
+
+
 def _candidates(space, data, examples, rng):
     "The `Candidates` that the sample pays for, without their rings."
     x = examples.x
-    weight = examples.weight
-    scalings = scalings_tried(x, weight) if _may_scale(space, data) else [Scaling()]
-    maps = feature_maps(
-        x,
-        _affordable_kernel(space, data),
-        _n_landmarks(space, data, len(x)),
-        rng,
-        scalings,
-        weight,
-        space.is_shifted(data.origin),
-    )
+    scalings = [Scaling()]
+    if _may_scale(space, data):
+        scalings = scalings_tried(x, examples.weight)
+    maps = _maps(space, data, examples, scalings, rng)
     if isinstance(space.alpha, str):
         is_narrow = n_coordinates(*x.shape) == x.shape[1]
-        unit = mean_variance(x, weight)
+        unit = mean_variance(x, examples.weight)
         alphas = [a * unit for a in (ALPHAS if is_narrow else STRONGER)]
     else:
         alphas = candidate_values("alpha", space.alpha)
@@ -1015,44 +1014,35 @@ def _n_columns(data, maps):
     return data.n_features + max(0 if f is None else f.root.shape[1] for f in maps)
 
 # %% ../../nbs/capsules/search.ipynb #search-choose
-def choose(space: SearchSpace, data: TrainingData, knows_sharpness: bool) -> Choice:
-    """The settings that `fit` learns with: those given, and the best of the others.
-
-    Parameters
-    ----------
-    space : SearchSpace
-    data : TrainingData
-    knows_sharpness : bool
-        Whether enough examples are held out that will tell the sharpness.
-    """
+def choose(space: SearchSpace, data: TrainingData) -> Choice:
+    "The settings that `fit` learns with: those given, and the best of the others."
     given = space.given(data.origin)
-    if space.is_settled(knows_sharpness):
+    if space.is_settled:
         return given
     rng = space.generator()
     examples, numbers = _sample(data, rng)
     n, p = examples.x.shape
     candidates = _candidates(space, data, examples, rng)
     choice = given._replace(features=candidates.maps[0], alpha=candidates.alphas[0])
-    is_given = isinstance(space.sharpness, Real)
-    if candidates.number > 1 or not (is_given or knows_sharpness):
-        if isinstance(space.folds, Integral):
-            fold = fold_numbers(examples.y, min(space.folds, n), rng)
-        else:
-            fold = renumbered(data.of_rows(space.folds())[numbers])
-        examples = examples._replace(fold=fold)
-        alpha = _alpha_without_folds(candidates, data, examples)
-        if alpha is not None:
-            choice = choice._replace(alpha=alpha)
-        else:
-            seed = int(rng.integers(2**31))
-            width = n_coordinates(n, p + 100)
-            rings = [ring(d, width, np.random.default_rng(seed)) for d in candidates.designs]
-            # initial weights must not depend on how many numbers were drawn before
-            drawing = rng.spawn(1)[0]
-            with single_threaded_blas():
-                rows, leader = compare(candidates._replace(rings=rings), examples, drawing)
-                choice = settle(leader, rows, examples, drawing)
-    if is_given:
+    if candidates.number == 1 and not space.wants_sharpness:
+        return _enlarged(space, data, choice, n, rng)
+    if isinstance(space.folds, Integral):
+        fold = fold_numbers(examples.y, min(space.folds, n), rng)
+    else:
+        fold = renumbered(data.of_rows(space.folds())[numbers])
+    examples = examples._replace(fold=fold)
+    alpha = _alpha_without_folds(candidates, data, examples)
+    if alpha is not None:
+        return _enlarged(space, data, choice._replace(alpha=alpha), n, rng)
+    seed = int(rng.integers(2**31))
+    width = n_coordinates(n, p + 100)
+    rings = [ring(design, width, np.random.default_rng(seed)) for design in candidates.designs]
+    # initial weights must not depend on how many numbers were drawn before
+    weights_rng = rng.spawn(1)[0]
+    with single_threaded_blas():
+        rows, trial = compare(candidates._replace(rings=rings), examples, weights_rng)
+        choice = settle(rows, trial, examples)
+    if isinstance(space.sharpness, Real):
         choice = choice._replace(sharpness=given.sharpness)
     return _enlarged(space, data, choice, n, rng)
 
@@ -1128,7 +1118,7 @@ def _second_look(space, data, choice, maps, precision, rng):
     with single_threaded_blas():
         # one map after another, for they are large
         for features in maps:
-            trial = Trial.begin(design, features, examples, alphas, rng).advanced(sum(STEPS[:2]))
+            trial = Trial.begin(design, features, examples, alphas, rng).until(STEPS[1])
             for row in score(trial):
                 if row["log_loss"] < least:
                     least = row["log_loss"]
@@ -1148,17 +1138,13 @@ def choose_online(space: SearchSpace, data: TrainingData) -> Choice:
     if kernel.kind is None and isinstance(space.alpha, Real):
         return choice
     examples, _ = _sample(data, rng)
-    x = examples.x
-    weight = examples.weight
     if _may_scale(space, data):
-        _warn_of_units(x)
-    n_landmarks = _n_landmarks(space, data, len(x))
-    shifted = space.is_shifted(data.origin)
-    features = feature_maps(x, kernel, n_landmarks, rng, weight=weight, shifted=shifted)[0]
+        _warn_of_units(examples.x)
+    maps = _maps(replace(space, kernel=kernel), data, examples, [Scaling()], rng)
     alpha = choice.alpha
     if not isinstance(space.alpha, Real):
-        alpha = ALPHAS[1] * mean_variance(x, weight)
-    return choice._replace(features=features, alpha=alpha)
+        alpha = ALPHAS[1] * mean_variance(examples.x, examples.weight)
+    return choice._replace(features=maps[0], alpha=alpha)
 
 
 def _warn_of_units(x):
@@ -1184,7 +1170,4 @@ def sharpness_of(predictor: Predictor, held_out: TrainingData) -> float:
     # in blocks, for a sample may hold many sparse rows
     blocks = [x[start : start + 4096] for start in range(0, len(x), 4096)]
     logs = np.concatenate([predictor.log_probabilities(block) for block in blocks])
-    weight = None
-    if w is not None:
-        weight = per_example(as_counts(w.astype(np.float64)))
-    return learn_sharpness(logs, y, weight)[0]
+    return learn_sharpness(logs, y, per_example(_example_weights(w, len(x))))[0]

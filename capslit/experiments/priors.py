@@ -136,7 +136,7 @@ def _learn_under(design, alpha, X, y, rng, start=None):
             batch,
             **settings,
         ).parameters.weights
-    n = min(sum(STEPS), settings["max_iter"])
+    n = min(STEPS[-1], settings["max_iter"])
     return _iterate(model, parameters.weights, batch, n, settings["momentum"])
 
 # %% ../../nbs/experiments/priors.ipynb #cell-007-a

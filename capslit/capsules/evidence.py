@@ -24,7 +24,7 @@ from ..em.loop import fit
 from ..validation import check_choice, check_number
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-025
-def _label_information(squared_norms: Any, capsule_dim: Any) -> np.ndarray:
+def _label_information(squared_norms, capsule_dim):
     """Fisher information of the label about the latent means, per latent variable.
 
     Parameters
@@ -82,8 +82,8 @@ SHARED = {"all": (1, 2), "capsule": 2, "input": 1}
 
 
 def _updated_precision(
-    weights: np.ndarray, posterior: WeightPosterior, dims: np.ndarray, share: str = "all"
-) -> np.ndarray:
+    weights, posterior, dims, share = "all"
+):
     """The EM update of the precisions: the number of weights that share one, over their expected
     sum of squares.
 
@@ -333,8 +333,8 @@ def typical_length(
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-045
 def _unequal_shares(
-    norms: np.ndarray, variances: np.ndarray, dims: np.ndarray, nodes: int = 64
-) -> np.ndarray:
+    norms, variances, dims, nodes = 64
+):
     """P(y = j | x) (k, m, n) of latent vectors with means of squared lengths `norms` (k, m, n),
     `variances` (k, m, n) and dimensions (k, m).
     """

@@ -179,7 +179,7 @@ def class_moments(
     return total
 
 # %% ../../nbs/capsules/problems.ipynb #thin-2
-def _thin_root(gram: np.ndarray, penalty: np.ndarray, affine: bool) -> np.ndarray | None:
+def _thin_root(gram, penalty, affine):
     """T (p, s) with T Tᵀ = (`gram` + diag(`penalty`))⁻¹ in the span of the rows that made `gram`
     (p, p).
 

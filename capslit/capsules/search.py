@@ -4,11 +4,9 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'ALPHAS', 'GAMMAS', 'FAR', 'UNEVEN', 'ROUNDING', 'TINY', 'ENOUGH', 'MAX_PAIRS', 'MIN_PAIRS', 'EFFORT',
-           'SAMPLE', 'SECOND', 'FAINTER', 'ROOM', 'STRONGER', 'WIDE', 'STACK', 'Examples', 'fold_numbers', 'folds_of',
-           'renumbered', 'Design', 'predict_held_out', 'mean_variance', 'spreads', 'candidate_values', 'centred',
-           'uncentred', 'single_precision', 'scalings_tried', 'feature_maps', 'ring', 'Trial', 'score', 'Candidates',
-           'Choice', 'compare', 'settle', 'SearchSpace', 'capsule_dims_tried', 'fold_splitter', 'choose',
-           'choose_online', 'sharpness_of']
+           'SAMPLE', 'SECOND', 'FAINTER', 'ROOM', 'STRONGER', 'WIDE', 'STACK', 'Examples', 'folds_of',
+           'predict_held_out', 'centred', 'uncentred', 'single_precision', 'Choice', 'SearchSpace',
+           'capsule_dims_tried', 'fold_splitter', 'choose', 'choose_online', 'sharpness_of']
 
 # %% ../../nbs/capsules/search.ipynb #search-imports
 import math
@@ -74,7 +72,7 @@ class Examples(NamedTuple):
         return Examples(*(column[self.fold == fold] for column in self))
 
 
-def fold_numbers(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
+def _fold_numbers(y, n_folds, rng):
     "The fold (n,) of each example; every class is shared out evenly."
     fold = np.empty(len(y), int)
     start = 0
@@ -108,7 +106,7 @@ def folds_of(cv: Any, X: Any, y: Any, groups: Any = None) -> np.ndarray:
     return fold
 
 
-def renumbered(fold: np.ndarray) -> np.ndarray:
+def _renumbered(fold):
     "The folds (n,) of a sample, numbered from 0; ValueError if it has no held-out example."
     if np.max(fold, initial=-1) < 0:
         raise ValueError(
@@ -120,7 +118,7 @@ def renumbered(fold: np.ndarray) -> np.ndarray:
     return number - np.any(fold < 0)
 
 # %% ../../nbs/capsules/search.ipynb #search-moments
-def _training_moments(examples: Examples, n_classes: int, affine: bool) -> list[SecondMoments]:
+def _training_moments(examples, n_classes, affine):
     "`SecondMoments` of each class in all folds but one, for each fold."
     parts = {}
     for f in np.unique(examples.fold).tolist():
@@ -136,7 +134,7 @@ def _training_moments(examples: Examples, n_classes: int, affine: bool) -> list[
 
 # %% ../../nbs/capsules/search.ipynb #search-design
 @dataclass(frozen=True)
-class Design:
+class _Design:
     """The problems of a search, and how they are learned.
 
     Attributes
@@ -162,11 +160,11 @@ class Design:
     capsule_dim: Any = None
 
     @property
-    def n_classes(self) -> int:
+    def n_classes(self):
         return self.targets.shape[1]
 
     @property
-    def pairs(self) -> bool:
+    def pairs(self):
         "Whether the problems are pairs of classes."
         return bool(np.any(self.targets < 0))
 
@@ -201,13 +199,13 @@ def _first_weights(design, moments, n_alphas, rng, columns):
 
 # %% ../../nbs/capsules/search.ipynb #search-stack-2
 def _fold_stack(
-    design: Design,
-    examples: Examples,
-    alphas: Sequence[float],
-    rng: np.random.Generator,
-    start: Any = None,
-    columns: int | None = None,
-) -> tuple:
+    design,
+    examples,
+    alphas,
+    rng,
+    start = None,
+    columns = None,
+):
     """The model, the initial parameters (`start`, if it is given) and the batch of all folds ×
     `alphas` × problems, in this order. `columns` as in `initial_weights`.
     """
@@ -251,18 +249,18 @@ class _Predictions(NamedTuple):
     weight: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence["_Predictions"]) -> "_Predictions":
+    def joined(cls, parts):
         "The predictions of several folds or problems, one after the other."
         return cls(*map(np.concatenate, zip(*parts)))
 
-    def scores(self) -> tuple[float, float, float]:
+    def scores(self):
         "The best sharpness, the log loss that it reaches, and the error rate."
         sharpness, loss = learn_sharpness(self.logs, self.y, per_example(self.weight))
         wrong = np.argmax(self.logs, axis=1) != self.y
         return sharpness, loss, float(np.average(wrong, weights=self.weight))
 
 
-def predict_held_out(design: Design, examples: Examples, weights: np.ndarray) -> _Predictions:
+def predict_held_out(design: Any, examples: Examples, weights: np.ndarray) -> _Predictions:
     "Predictions of all problems together, by the weights (folds, k, m, d, p) of each fold."
     parts = []
     for f, fold_weights in enumerate(weights):
@@ -273,8 +271,8 @@ def predict_held_out(design: Design, examples: Examples, weights: np.ndarray) ->
 
 # %% ../../nbs/capsules/search.ipynb #search-predictions-2
 def _predict_by_problem(
-    design: Design, examples: Examples, weights: np.ndarray
-) -> list[_Predictions]:
+    design, examples, weights
+):
     """Predictions of each problem for the held-out examples of its classes, for several sets of
     weights (folds, sets, k, m, d, p).
     """
@@ -302,7 +300,7 @@ TINY = 60  # examples; fewer are compared in double precision
 ENOUGH = 500  # examples that tell how sharp the probabilities should be
 
 
-def _variances(x: Any, weight: Any = None) -> np.ndarray:
+def _variances(x, weight = None):
     "The weighted variances (p,) of the columns of x (n, p)."
     if isinstance(x, SparseRows):
         return mean_variance_axis(x.matrix.astype(np.float64), axis=0, weights=weight)[1]
@@ -312,13 +310,13 @@ def _variances(x: Any, weight: Any = None) -> np.ndarray:
         return np.average(deviation * deviation, axis=0, weights=weight)
 
 
-def mean_variance(x: Any, weight: Any = None) -> float:
+def _mean_variance(x, weight = None):
     "The mean of the weighted variances of the columns of x (n, p); 1 where all are constant."
     with np.errstate(over="ignore"):
         return float(np.mean(_variances(x, weight))) or 1.0
 
 
-def spreads(x: np.ndarray, weight: Any = None) -> np.ndarray:
+def _spreads(x, weight = None):
     """Weighted standard deviations (p,) of the columns of x (n, p); 0 where they are rounding
     errors.
     """
@@ -326,7 +324,7 @@ def spreads(x: np.ndarray, weight: Any = None) -> np.ndarray:
     return np.where(spread > ROUNDING * np.max(np.abs(x), axis=0, initial=0), spread, 0.0)
 
 # %% ../../nbs/capsules/search.ipynb #search-values
-def candidate_values(name: str, values: Any) -> list[float]:
+def _candidate_values(name, values):
     """The values of a parameter to choose from: one number, or several.
 
     ValueError unless they are positive numbers, or zero.
@@ -385,7 +383,7 @@ def _sorted_columns(x, weight):
     return np.take_along_axis(x, order, axis=0), np.cumsum(weight[order], axis=0)
 
 
-def _heavy_tails(x: np.ndarray, unit: Any = 1.0, weight: Any = None) -> np.ndarray | None:
+def _heavy_tails(x, unit = 1.0, weight = None):
     """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of
     the values that differ from them. The width is 0 unless the farthest value of the column is
     more than ten times as far. None unless the farthest value of some column is also farther
@@ -411,15 +409,15 @@ def _heavy_tails(x: np.ndarray, unit: Any = 1.0, weight: Any = None) -> np.ndarr
     return np.stack([centre, np.where(is_heavy, width, 0.0)])
 
 # %% ../../nbs/capsules/search.ipynb #search-scalings
-def scalings_tried(x: np.ndarray, weight: Any = None) -> list[Scaling]:
-    """The scalings to choose from for inputs x (n, p) of weight (n,): none; for uneven spreads,
+def _scalings_tried(x, weight = None):
+    """The scalings to choose from for inputs x (n, p) of weight (n,): none; for uneven _spreads,
     division by the standard deviations in units of the root of the mean variance; and for heavy
     tails, compression followed by the same.
     """
-    spread = spreads(x, weight)
+    spread = _spreads(x, weight)
     if not np.any(spread) or not np.all(np.isfinite(spread)):
         return [Scaling()]
-    unit = np.sqrt(mean_variance(x, weight))
+    unit = np.sqrt(_mean_variance(x, weight))
     median = np.quantile(spread[spread > 0], 0.5, method="lower")
     column_unit = 1.0
     scalings = [Scaling()]
@@ -429,20 +427,20 @@ def scalings_tried(x: np.ndarray, weight: Any = None) -> list[Scaling]:
         scalings.append(Scaling(np.where(spread > 0, spread / unit, 1.0)))
     tails = _heavy_tails(x, column_unit, weight)
     if tails is not None:
-        spread = spreads(compressed(x, tails), weight)
+        spread = _spreads(compressed(x, tails), weight)
         scalings.append(Scaling(np.where(spread > 0, spread / unit, 1.0), tails))
     return scalings
 
 # %% ../../nbs/capsules/search.ipynb #search-maps
-def feature_maps(
-    x: np.ndarray,
-    kernel: Any,
-    n_landmarks: int,
-    rng: np.random.Generator,
-    scalings: Sequence = (Scaling(),),
-    weight: Any = None,
-    shifted: bool = False,
-) -> list[KernelFeatures | None]:
+def _feature_maps(
+    x,
+    kernel,
+    n_landmarks,
+    rng,
+    scalings = (Scaling(),),
+    weight = None,
+    shifted = False,
+):
     """The feature maps to choose from; None stands for the inputs alone.
 
     Parameters
@@ -453,14 +451,14 @@ def feature_maps(
         `Search` tries the inputs alone and radial kernels.
     n_landmarks : int
     scalings : sequence of Scaling
-        As of `scalings_tried`; each map is tried with each.
+        As of `_scalings_tried`; each map is tried with each.
     weight : (n,) array, optional
     shifted : bool
         Whether inputs alone are centred, for they lie far from zero.
     """
     if kernel.kind is None:
         return [_input_map(x, scaling, weight, shifted) for scaling in scalings]
-    variance = mean_variance(x, weight)
+    variance = _mean_variance(x, weight)
     length = np.sqrt(x.shape[1] * variance)
     gammas = _gammas(kernel, length)
     if not np.isfinite(variance):
@@ -482,7 +480,7 @@ def _gammas(kernel, length):
         return [1.0]
     if isinstance(kernel.gamma, str):
         return [gamma / length**2 for gamma in GAMMAS]
-    return candidate_values("gamma", kernel.gamma)
+    return _candidate_values("gamma", kernel.gamma)
 
 
 def _input_map(x, scaling, weight, shifted):
@@ -497,7 +495,7 @@ MIN_PAIRS = 3  # pairs that are compared at least
 EFFORT = 2e9  # operations of the factorisations of all pairs
 
 
-def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
+def _ring(design, p, rng):
     """The design itself, or, if it has many pairs of classes, that of a ring in which each class
     meets two others; of a part of it for many inputs p.
     """
@@ -517,13 +515,13 @@ def ring(design: Design, p: int, rng: np.random.Generator) -> Design:
 
 # %% ../../nbs/capsules/search.ipynb #search-trial
 @dataclass(frozen=True, eq=False)
-class Trial:
+class _Trial:
     """A feature map and a capsule dimension under several values of `alpha`: the stack of its
     folds, and how far it has been learned.
 
     Attributes
     ----------
-    design : Design
+    design : _Design
     features : KernelFeatures or None
     examples : Examples
         With the features in the place of the inputs.
@@ -538,7 +536,7 @@ class Trial:
         Iterations so far.
     """
 
-    design: Design
+    design: _Design
     features: Any
     examples: Examples
     alphas: Sequence
@@ -552,13 +550,13 @@ class Trial:
     @classmethod
     def begin(
         cls,
-        design: Design,
-        features: Any,
-        examples: Examples,
-        alphas: Sequence,
-        rng: np.random.Generator,
-        inputs_alone: "Trial | None" = None,
-    ) -> "Trial":
+        design,
+        features,
+        examples,
+        alphas,
+        rng,
+        inputs_alone = None,
+    ):
         """Before the first iteration; with the weights of the trial of the `inputs_alone`, if it is
         given, and zero for the features beside them.
         """
@@ -580,19 +578,19 @@ class Trial:
         batch = model.prepare(batch)
         return cls(design, features, examples, alphas, model, batch, weights, weights, span)
 
-    def outside(self, weights: np.ndarray) -> np.ndarray:
+    def outside(self, weights):
         "Weights (…, p) of the features, from those of the stack."
         if self.span is None:
             return weights
         return self.span.outside(weights)
 
     @property
-    def weights(self) -> np.ndarray:
+    def weights(self):
         "Weights (folds, alphas, k, m, d, p)."
         k = len(self.design.targets)
         return self.current.reshape(-1, len(self.alphas), k, *self.current.shape[1:])
 
-    def until(self, n: int) -> "Trial":
+    def until(self, n):
         "After n iterations of EM with momentum, of which it has made some."
         # nothing is judged on the way, so this is not `em.fit`, whose checks would take longer
         model = self.model
@@ -609,7 +607,7 @@ class Trial:
                 weights = model.m_step(parameters, statistics).weights + step
         return replace(self, current=weights, previous=previous, n_iter=n)
 
-    def restricted(self, a: int, n_folds: int) -> "Trial":
+    def restricted(self, a, n_folds):
         "The same with one value of alpha, and the first folds."
         problems = np.arange(len(self.current)).reshape(self.weights.shape[:3])[:n_folds, a].ravel()
         return replace(
@@ -621,7 +619,7 @@ class Trial:
         )
 
 # %% ../../nbs/capsules/search.ipynb #search-score
-def score(trial: Trial) -> list[dict]:
+def _score(trial):
     "Rows of `Choice.tried`, one for each alpha; the loss is infinite where learning diverged."
     finite = np.isfinite(np.sum(trial.weights, axis=(0, 2, 3, 4, 5)))
     predictions = []
@@ -644,13 +642,13 @@ def score(trial: Trial) -> list[dict]:
     return rows
 
 
-def _best(tables: Sequence) -> tuple:
+def _best(tables):
     "The number of the trial with the smallest log loss, and that of its best alpha."
     losses = [[row["log_loss"] for row in rows] for rows in tables]
     return divmod(int(np.argmin(losses)), len(losses[0]))
 
 # %% ../../nbs/capsules/search.ipynb #search-candidates
-class Candidates(NamedTuple):
+class _Candidates(NamedTuple):
     """Designs of several capsule dimensions, feature maps, and values of `alpha` to choose from.
 
     `rings` are the parts of the designs that are compared; None for the designs themselves.
@@ -662,7 +660,7 @@ class Candidates(NamedTuple):
     rings: list | None = None
 
     @property
-    def number(self) -> int:
+    def number(self):
         return len(self.designs) * len(self.maps) * len(self.alphas)
 
 
@@ -676,7 +674,7 @@ class Choice(NamedTuple):
     alpha, sharpness : float
         Precision of the prior per example, and exponent of the probabilities.
     tried : dict of lists
-        Rows of `score`, column by column.
+        Rows of the candidates, column by column.
     weights : (k, m, d, p) array, optional
         Of a fold, from which learning can go on.
     capsule_dim : int or mapping
@@ -695,8 +693,8 @@ def _iterations(design):
     return [min(n, design.max_iter) for n in STEPS]
 
 
-def compare(candidates: Candidates, examples: Examples, rng: np.random.Generator) -> tuple:
-    """The rows of all candidates, and the `Trial` with the smallest log loss in the folds: of one
+def _compare(candidates, examples, rng):
+    """The rows of all candidates, and the `_Trial` with the smallest log loss in the folds: of one
     alpha, in as many folds as tell its sharpness.
     """
     n_folds = int(examples.fold.max()) + 1
@@ -713,16 +711,16 @@ def compare(candidates: Candidates, examples: Examples, rng: np.random.Generator
             is_kernel = getattr(features, "kernel", None) is not None
             # a kernel begins where the inputs alone have arrived
             start = inputs_alone if is_kernel else None
-            trial = Trial.begin(part, features, examples, candidates.alphas, rng, start)
+            trial = _Trial.begin(part, features, examples, candidates.alphas, rng, start)
             trials.append(trial.until(first))
             if not is_kernel:
                 inputs_alone = trials[-1]
-        tables = [score(trial) for trial in trials]
+        tables = [_score(trial) for trial in trials]
         best, a = _best(tables)
         # a leader that learns on may fall behind, and the next one then learns as long
         while trials[best].n_iter < second:
             trials[best] = trials[best].until(second)
-            tables[best] = score(trials[best])
+            tables[best] = _score(trials[best])
             best, a = _best(tables)
         rows += sum(tables, [])
         leaders.append((tables[best][a]["log_loss"], design, trials[best].restricted(a, n_folds)))
@@ -737,10 +735,10 @@ def compare(candidates: Candidates, examples: Examples, rng: np.random.Generator
         alphas = trial.alphas
     # the only candidate, or a ring, which lacks most of the problems
     fold = np.where(examples.fold < n_folds, examples.fold, -1)
-    return rows, Trial.begin(design, features, examples._replace(fold=fold), alphas, rng)
+    return rows, _Trial.begin(design, features, examples._replace(fold=fold), alphas, rng)
 
 # %% ../../nbs/capsules/search.ipynb #search-settle
-def settle(rows: Sequence, trial: Trial, examples: Examples) -> Choice:
+def _settle(rows, trial, examples):
     """The choice of the best trial among candidates with these rows: learned to the end, with the
     sharpness that its probabilities need.
     """
@@ -825,10 +823,10 @@ class SearchSpace:
         architecture = "ovo" if self.architecture == "auto" else self.architecture
         return capsule_targets(len(classes), architecture)
 
-    def design(self, classes: np.ndarray, dim: Any) -> Design:
+    def design(self, classes: np.ndarray, dim: Any) -> _Design:
         "What fits with capsules of this dimension have in common."
         targets = self.targets(classes)
-        return Design(
+        return _Design(
             targets,
             capsule_dims(targets, class_dims(dim, classes)),
             self.fit_intercept,
@@ -893,7 +891,7 @@ def _sample(data, rng):
     rows = np.arange(len(y))
     if len(rows) > size:
         # one of several folds has each class in its share
-        rows = rows[fold_numbers(y, -(-len(rows) // size), rng) == 0]
+        rows = rows[_fold_numbers(y, -(-len(rows) // size), rng) == 0]
     x = x[rows]
     if not _is_wide(data):
         x = to_numpy(x).astype(np.float64)
@@ -924,7 +922,7 @@ def _affordable_kernel(space, data):
 
 
 def _may_scale(space, data):
-    "Whether folds may divide inputs by their spreads: nothing is given in units of the inputs."
+    "Whether folds may divide inputs by their _spreads: nothing is given in units of the inputs."
     if data.sparse or callable(space.kernel.kind) or not space.schedule.draws:
         return False
     if space.kernel.kind is not None and not isinstance(space.kernel.gamma, str):
@@ -967,7 +965,7 @@ def fold_splitter(cv: Any, X: Any, y: Any, groups: Any, data: TrainingData) -> A
 # %% ../../nbs/capsules/search.ipynb #search-candidates-of
 def _maps(space, data, examples, scalings, rng):
     "The feature maps that a sample pays for."
-    return feature_maps(
+    return _feature_maps(
         examples.x,
         _affordable_kernel(space, data),
         _n_landmarks(space, data, len(examples.y)),
@@ -979,20 +977,20 @@ def _maps(space, data, examples, scalings, rng):
 
 
 def _candidates(space, data, examples, rng):
-    "The `Candidates` that the sample pays for, without their rings."
+    "The `_Candidates` that the sample pays for, without their rings."
     x = examples.x
     scalings = [Scaling()]
     if _may_scale(space, data):
-        scalings = scalings_tried(x, examples.weight)
+        scalings = _scalings_tried(x, examples.weight)
     maps = _maps(space, data, examples, scalings, rng)
     if isinstance(space.alpha, str):
         is_narrow = n_coordinates(*x.shape) == x.shape[1]
-        unit = mean_variance(x, examples.weight)
+        unit = _mean_variance(x, examples.weight)
         alphas = [a * unit for a in (ALPHAS if is_narrow else STRONGER)]
     else:
-        alphas = candidate_values("alpha", space.alpha)
+        alphas = _candidate_values("alpha", space.alpha)
     dims = capsule_dims_tried(space.capsule_dim)
-    return Candidates([space.design(data.classes, dim) for dim in dims], maps, alphas)
+    return _Candidates([space.design(data.classes, dim) for dim in dims], maps, alphas)
 
 
 def _alpha_without_folds(candidates, data, examples):
@@ -1001,7 +999,7 @@ def _alpha_without_folds(candidates, data, examples):
         # the most cautious one
         return candidates.alphas[-1]
     width = n_coordinates(len(examples.y), _n_columns(data, candidates.maps))
-    part = ring(candidates.designs[0], width, np.random.default_rng(0))
+    part = _ring(candidates.designs[0], width, np.random.default_rng(0))
     n_matrices = (examples.fold.max() + 1) * len(candidates.alphas) * len(part.targets)
     if data.sparse and n_matrices * width**2 > STACK:
         # a moderate one
@@ -1027,21 +1025,21 @@ def choose(space: SearchSpace, data: TrainingData) -> Choice:
     if candidates.number == 1 and not space.wants_sharpness:
         return _enlarged(space, data, choice, n, rng)
     if isinstance(space.folds, Integral):
-        fold = fold_numbers(examples.y, min(space.folds, n), rng)
+        fold = _fold_numbers(examples.y, min(space.folds, n), rng)
     else:
-        fold = renumbered(data.of_rows(space.folds())[numbers])
+        fold = _renumbered(data.of_rows(space.folds())[numbers])
     examples = examples._replace(fold=fold)
     alpha = _alpha_without_folds(candidates, data, examples)
     if alpha is not None:
         return _enlarged(space, data, choice._replace(alpha=alpha), n, rng)
     seed = int(rng.integers(2**31))
     width = n_coordinates(n, p + 100)
-    rings = [ring(design, width, np.random.default_rng(seed)) for design in candidates.designs]
+    rings = [_ring(design, width, np.random.default_rng(seed)) for design in candidates.designs]
     # initial weights must not depend on how many numbers were drawn before
     weights_rng = rng.spawn(1)[0]
     with single_threaded_blas():
-        rows, trial = compare(candidates._replace(rings=rings), examples, weights_rng)
-        choice = settle(rows, trial, examples)
+        rows, trial = _compare(candidates._replace(rings=rings), examples, weights_rng)
+        choice = _settle(rows, trial, examples)
     if isinstance(space.sharpness, Real):
         choice = choice._replace(sharpness=given.sharpness)
     return _enlarged(space, data, choice, n, rng)
@@ -1083,7 +1081,7 @@ def _larger_maps(space, data, features, looks_again, rng):
     if w is not None:
         w = w.astype(np.float64)
     scaled = x if scaling.spread is None else scaling_map(x, scaling, w)(x)
-    length = np.sqrt(x.shape[1] * mean_variance(scaled, w))
+    length = np.sqrt(x.shape[1] * _mean_variance(scaled, w))
     if is_kernel and not (auto and isinstance(space.kernel.gamma, str)):
         gammas = [features.gamma]
     else:
@@ -1100,7 +1098,7 @@ def _second_look(space, data, choice, maps, precision, rng):
     classes favour, by a third of many examples.
     """
     design = space.design(data.classes, choice.capsule_dim)
-    design = ring(design, n_coordinates(data.n_samples, _n_columns(data, maps)), rng)
+    design = _ring(design, n_coordinates(data.n_samples, _n_columns(data, maps)), rng)
     # more examples are drawn if many will be left out, for only the classes of these pairs count
     is_compared = (design.targets >= 0).any(axis=0)
     size = SECOND * len(is_compared) // is_compared.sum()
@@ -1109,7 +1107,7 @@ def _second_look(space, data, choice, maps, precision, rng):
     if len(rows) > SECOND:
         rows = np.sort(rng.choice(rows, SECOND, replace=False))
     # fold 0 is held out, the others are learned from
-    fold = np.where(fold_numbers(y[rows], 3, rng) == 0, 0, -1)
+    fold = np.where(_fold_numbers(y[rows], 3, rng) == 0, 0, -1)
     weight = _example_weights(None if w is None else w[rows], len(rows))
     examples = Examples(single_precision(x[rows]), y[rows], weight, fold)
     alphas = [precision * share / data.n_samples for share in FAINTER]
@@ -1118,8 +1116,8 @@ def _second_look(space, data, choice, maps, precision, rng):
     with single_threaded_blas():
         # one map after another, for they are large
         for features in maps:
-            trial = Trial.begin(design, features, examples, alphas, rng).until(STEPS[1])
-            for row in score(trial):
+            trial = _Trial.begin(design, features, examples, alphas, rng).until(STEPS[1])
+            for row in _score(trial):
                 if row["log_loss"] < least:
                     least = row["log_loss"]
                     best = _changed(choice, features, row["alpha"])
@@ -1143,13 +1141,13 @@ def choose_online(space: SearchSpace, data: TrainingData) -> Choice:
     maps = _maps(replace(space, kernel=kernel), data, examples, [Scaling()], rng)
     alpha = choice.alpha
     if not isinstance(space.alpha, Real):
-        alpha = ALPHAS[1] * mean_variance(examples.x, examples.weight)
+        alpha = ALPHAS[1] * _mean_variance(examples.x, examples.weight)
     return choice._replace(features=maps[0], alpha=alpha)
 
 
 def _warn_of_units(x):
     "Warn of a column of x (n, p) that varies a hundred times as much as the median one."
-    spread = spreads(x)
+    spread = _spreads(x)
     varying = spread[spread > 0]
     k = int(np.argmax(spread))
     if not varying.size or not np.isfinite(spread[k]):

@@ -52,20 +52,15 @@ def _open(X, name):
     paths = X if isinstance(X, (list, tuple)) else [X]
     if paths and all(isinstance(path, (str, PathLike)) for path in paths):
         paths = [fspath(path) for path in paths]
+        if len(paths) == 1:
+            paths = paths[0]  # a folder is a data set only when it is passed alone
         with error_context(name):
-            return pa.dataset.dataset(
-                paths if len(paths) > 1 else paths[0], format="parquet", partitioning="hive"
-            )
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    if isinstance(X, pa.Table):
+            return pa.dataset.dataset(paths, format="parquet", partitioning="hive")
+    if isinstance(X, (pa.Table, pa.RecordBatch)):
         return pa.dataset.dataset(X)
-    return check_type(
-        name,
-        X,
-        (pa.dataset.Dataset, pa.parquet.ParquetFile),
-        hint="pass the path of a file or folder, a data set or a table",
-    )
+    kinds = (pa.dataset.Dataset, pa.parquet.ParquetFile)
+    hint = "pass the path of a file or folder, a data set or a table"
+    return check_type(name, X, kinds, hint=hint)
 
 # %% ../../nbs/data/arrow.ipynb #cell-004-5
 def _schema(table):
@@ -75,7 +70,7 @@ def _schema(table):
     return table.schema
 
 # %% ../../nbs/data/arrow.ipynb #cell-004-3
-_TURNS = Lock()
+_TURNS = Lock()  # an open ParquetFile has one position
 
 
 def _of_file(file, names, rows):
@@ -97,9 +92,10 @@ def _of_dataset(dataset, names, rows):
     options = {"columns": names, "batch_size": rows}
     try:
         fragments = dataset.get_fragments()
-    except ValueError:  # it has a filter
+    except ValueError:  # it has a filter, and pyarrow gives no parts of such a data set
         yield from dataset.to_batches(**options)
         return
+    # by default pyarrow reads ahead until a whole file is in memory
     stream = pa.dataset.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
     for fragment in fragments:
         if isinstance(fragment, pa.dataset.ParquetFileFragment):
@@ -112,10 +108,8 @@ def _of_dataset(dataset, names, rows):
 def _record_batches(table, names, rows):
     "Record batches of at most `rows` rows with the columns `names`."
     if isinstance(table, _pyarrow().parquet.ParquetFile):
-        read = _of_file
-    else:
-        read = _of_dataset
-    return read(table, list(names), rows)
+        return _of_file(table, list(names), rows)
+    return _of_dataset(table, list(names), rows)
 
 # %% ../../nbs/data/arrow.ipynb #cell-005-1
 def _check_present(name, n):
@@ -130,11 +124,12 @@ def _check_present(name, n):
 def _numbers(name, column, fill):
     "A column of numbers or truth values as an array (n,); `fill` stands for null and NaN."
     pa = _pyarrow()
-    single = column.type == pa.float32()
-    values = column.cast(column.type if single else pa.float64(), safe=False).to_numpy(
-        zero_copy_only=False
-    )
-    missing = np.isnan(values)
+    kind = column.type
+    if kind != pa.float32():
+        kind = pa.float64()
+    # not safe: whole numbers beyond 2⁵³ are rounded, as everywhere in NumPy
+    values = column.cast(kind, safe=False).to_numpy(zero_copy_only=False)
+    missing = np.isnan(values)  # null has become NaN, too
     if fill is not None:
         return np.where(missing, values.dtype.type(fill), values)
     _check_present(name, np.count_nonzero(missing))
@@ -164,10 +159,10 @@ def _typed(argument, make, name, value, kind):
 # %% ../../nbs/data/arrow.ipynb #cell-006-1-a
 def _indicators(name, column, categories, fill):
     "A column as zeros and ones (n, k), one for each of k categories."
+    pa = _pyarrow()
     column = _categories(name, column, fill)
-    codes = _pyarrow().compute.index_in(
-        column, _typed("categories", _pyarrow().array, name, list(categories), column.type)
-    )
+    values = _typed("categories", pa.array, name, list(categories), column.type)
+    codes = pa.compute.index_in(column, values)
     if codes.null_count:
         strange = column.filter(codes.is_null())[0].as_py()
         raise ValueError(
@@ -179,15 +174,15 @@ def _indicators(name, column, categories, fill):
 # %% ../../nbs/data/arrow.ipynb #cell-007-1
 def _gathered_categories(table, names, fill, rows):
     "The sorted values of some columns, by their names."
-    if not names:
+    if not names:  # no pass over the table
         return {}
-    found = {name: set() for name in names}
+    occurring = {name: set() for name in names}
     for batch in _record_batches(table, names, rows):
         for name in names:
-            found[name].update(
-                _categories(name, batch.column(name), fill.get(name)).unique().to_pylist()
-            )
-    return {name: tuple(sorted(values)) for name, values in found.items()}
+            column = _categories(name, batch.column(name), fill.get(name))
+            occurring[name].update(column.unique().to_pylist())
+    # sorted, so the features do not depend on the order of the rows
+    return {name: tuple(sorted(values)) for name, values in occurring.items()}
 
 # %% ../../nbs/data/arrow.ipynb #cell-008-1
 def _labels(name, column):
@@ -202,31 +197,23 @@ def _labels(name, column):
         )
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype == object:
-        return values.astype(str)
+        return values.astype(str)  # text of one type can be sorted and stored without pickling
     return values
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-1
 def _is_number(kind):
     types = _pyarrow().types
-    return any(
-        check(kind)
-        for check in (
-            types.is_floating,
-            types.is_integer,
-            types.is_boolean,
-            types.is_decimal,
-            types.is_null,
-        )
-    )
+    numbers = (types.is_floating, types.is_integer, types.is_boolean, types.is_decimal)
+    # a column without any value has the type null; it is refused later, as missing
+    return any(is_kind(kind) for is_kind in (*numbers, types.is_null))
 
 
 def _is_category(kind):
     "Whether an Arrow type is text, or values with a dictionary."
     types = _pyarrow().types
-    view = getattr(types, "is_string_view", types.is_string)
-    return any(
-        check(kind) for check in (types.is_dictionary, types.is_string, types.is_large_string, view)
-    )
+    view = getattr(types, "is_string_view", types.is_string)  # old versions lack it
+    texts = (types.is_string, types.is_large_string, view)
+    return any(is_kind(kind) for is_kind in (types.is_dictionary, *texts))
 
 
 def _check_names(argument, names, schema):
@@ -242,18 +229,20 @@ def _check_names(argument, names, schema):
 # %% ../../nbs/data/arrow.ipynb #cell-009-5
 def _check_mapping(argument, given, columns):
     "A mapping as a dictionary; ValueError for names that are none of the columns of features."
-    given = dict(check_type(argument, {} if given is None else given, Mapping))
-    for name in given:
+    if given is None:
+        return {}
+    for name in check_type(argument, given, Mapping):
         if name not in columns:
             raise ValueError(
                 f"{argument}: {name!r} is none of the columns {list(columns)[:20]} of features"
             )
-    return given
+    return dict(given)
 
 # %% ../../nbs/data/arrow.ipynb #cell-009-3
 def index_columns(names: Sequence, schema: Any = None) -> set[str]:
     "The columns that hold the row labels of a pandas data frame, from names or an Arrow schema."
-    stored = (getattr(schema, "pandas_metadata", None) or {}).get("index_columns", [])
+    metadata = getattr(schema, "pandas_metadata", None) or {}
+    stored = metadata.get("index_columns", [])  # a range is described and has no name
     unnamed = [name for name in names if re.fullmatch(r"__index_level_\d+__", str(name))]
     return {name for name in (*stored, *unnamed) if isinstance(name, str)}
 
@@ -261,17 +250,19 @@ def index_columns(names: Sequence, schema: Any = None) -> set[str]:
 def _chosen_columns(schema, columns, others):
     "The names of the columns of features: `columns`, or all but the `others` and pandas' index."
     if columns is None:
+        # the labels of shuffled rows could reveal the order, and with it the class
         left_out = {*others, *index_columns(schema.names, schema)}
         columns = [name for name in schema.names if name not in left_out]
     columns = tuple(check_type("columns", columns, (list, tuple)))
     _check_names("columns", columns, schema)
-    twice = {name for name in columns if columns.count(name) > 1 or name in others}
-    if twice or not columns:
-        if twice:
-            said = f"holds {min(twice)!r}, which is the target, the weight, or there twice"
-        else:
-            said = "is empty"
-        raise ValueError(f"columns {said}; name each column of features once")
+    for name in columns:
+        if columns.count(name) > 1 or name in others:
+            raise ValueError(
+                f"columns holds {name!r}, which is the target, the weight, or there twice; "
+                "name each column of features once"
+            )
+    if not columns:
+        raise ValueError("columns is empty; name each column of features once")
     return columns
 
 
@@ -280,16 +271,17 @@ def _split_columns(schema, columns, categories):
 
     ValueError for types that are neither categories nor numbers.
     """
-    found = [
-        name for name in columns if name in categories or _is_category(schema.field(name).type)
-    ]
+    split = []
     for name in columns:
-        if name not in found and not _is_number(schema.field(name).type):
+        kind = schema.field(name).type
+        if name in categories or _is_category(kind):
+            split.append(name)
+        elif not _is_number(kind):
             raise ValueError(
-                f"the column {name!r} holds {schema.field(name).type}, which is neither a number"
-                " nor a category; convert it, or leave it out with columns=[…]"
+                f"the column {name!r} holds {kind}, which is neither a number nor a category; "
+                "convert it, or leave it out with columns=[…]"
             )
-    return found
+    return split
 
 # %% ../../nbs/data/arrow.ipynb #cell-010-1
 @dataclass(frozen=True)
@@ -301,28 +293,27 @@ class _Features:
     fill: dict
 
     def names(self):
-        return [
-            feature
-            for name in self.columns
-            for feature in (
-                [f"{name}={category}" for category in self.categories[name]]
-                if name in self.categories
-                else [name]
-            )
-        ]
+        "The names of the features: of a column, or of each of its categories."
+        names = []
+        for name in self.columns:
+            if name in self.categories:
+                names += [f"{name}={category}" for category in self.categories[name]]
+            else:
+                names.append(name)
+        return names
 
     def dtype(self, schema):
         "Single precision if numbers of no other precision occur."
-        kinds = {
-            str(schema.field(name).type) for name in self.columns if name not in self.categories
-        }
-        return np.dtype(np.float32 if kinds - {"bool"} == {"float"} else np.float64)
+        numbers = [name for name in self.columns if name not in self.categories]
+        kinds = {str(schema.field(name).type) for name in numbers}
+        if kinds - {"bool"} == {"float"}:  # Arrow's name of single precision
+            return np.dtype(np.float32)
+        return np.dtype(np.float64)
 
     def array(self, batch, dtype):
         "The features (n, p) of a record batch."
-        return np.hstack([self._part(name, batch.column(name)) for name in self.columns]).astype(
-            dtype, copy=False
-        )
+        parts = [self._part(name, batch.column(name)) for name in self.columns]
+        return np.hstack(parts).astype(dtype, copy=False)
 
     def _part(self, name, column):
         if name in self.categories:
@@ -358,18 +349,15 @@ class _ArrowSource(Source):
         self.weight = weight
         self.columns = features.columns
         self.categories = features.categories
-        found = features.names()
+        labels = features.names()
+        p = len(labels)
         dtype = features.dtype(_schema(table))
-        check_same(
-            len(set(found)),
-            len(found),
-            "only {0} of {1} features have distinct names; rename columns",
-        )
-        example = _pyarrow().table({name: np.zeros(1, dtype) for name in found})
-        schema = BatchSchema(
-            target is not None, False, names, len(found), dtype, weight is not None, example
-        )
-        self.rows = rows or max(1, READ_BYTES // (len(found) * dtype.itemsize))
+        message = "only {0} of {1} features have distinct names; rename columns"
+        check_same(len(set(labels)), p, message)  # such as a column 'a=b' next to a category b of a
+        example = _pyarrow().table({name: np.zeros(1, dtype) for name in labels})
+        has_target = target is not None
+        schema = BatchSchema(has_target, False, names, p, dtype, weight is not None, example)
+        self.rows = rows or max(1, READ_BYTES // (p * dtype.itemsize))
         super().__init__(self._chunks, self._count_rows, schema)
 
     def _count_rows(self):
@@ -388,14 +376,14 @@ class _ArrowSource(Source):
 
     def _load(self, index, batch):
         with batch_context(index):
-            if self.target is None:
-                y = None
-            else:
+            x = self.features.array(batch, self.dtype)
+            y = None
+            weight = None
+            if self.target is not None:
                 y = _labels(self.target, batch.column(self.target))
-            w = None
             if self.weight is not None:
-                w = _numbers(self.weight, batch.column(self.weight), None)
-            return self.schema.checked(self.features.array(batch, self.dtype), y, w)
+                weight = _numbers(self.weight, batch.column(self.weight), None)
+            return self.schema.checked(x, y, weight)
 
 # %% ../../nbs/data/arrow.ipynb #cell-012-1
 def arrow_source(
@@ -442,22 +430,21 @@ def arrow_source(
     """
     table = _open(X, names[0])
     schema = _schema(table)
-    others = [name for name in (target, weight) if name is not None]
-    for argument, name in zip(("target", "weight"), (target, weight)):
-        _check_names(argument, [] if name is None else [name], schema)
-    columns = _chosen_columns(schema, columns, others)
-    given = _check_mapping("categories", categories, columns)
+    others = {"target": target, "weight": weight}
+    others = {argument: name for argument, name in others.items() if name is not None}
+    for argument, name in others.items():
+        _check_names(argument, [name], schema)
+    columns = _chosen_columns(schema, columns, others.values())
+    categories = _check_mapping("categories", categories, columns)
     fill = _check_mapping("fill", fill, columns)
-    if batch_rows is None:
-        rows = None
-    else:
-        rows = check_count("batch_rows", batch_rows)
-    split = _split_columns(schema, columns, given)
+    if batch_rows is not None:
+        check_count("batch_rows", batch_rows)
+    split = _split_columns(schema, columns, categories)
     for name in set(fill) - set(split):
         check_number(f"fill[{name!r}]", fill[name])
+    unknown = [name for name in split if name not in categories]
     with error_context(names[0]):
-        found = _gathered_categories(
-            table, [name for name in split if name not in given], fill, rows or 2**16
-        )
-    found |= {name: tuple(values) for name, values in given.items()}
-    return _ArrowSource(table, _Features(columns, found, fill), target, weight, rows, names)
+        gathered = _gathered_categories(table, unknown, fill, batch_rows or 2**16)
+    gathered |= {name: tuple(values) for name, values in categories.items()}
+    features = _Features(columns, gathered, fill)
+    return _ArrowSource(table, features, target, weight, batch_rows, names)

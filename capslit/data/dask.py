@@ -67,21 +67,23 @@ def _run_task(job, index, steps, *raw):
     try:
         batch = _read_partition(job.schema, raw)
         for function, argument in steps:
-            batch = None if batch is None else function(batch, argument)
+            if batch is not None:
+                batch = function(batch, argument)
     except Exception as error:
+        # returned, not raised: Dask would try again, and wrap it in an error of its own
         return batch_error(index, error)
     if batch is None or not len(batch[0]):
         return None
-    with em.threads(1):
+    with em.threads(1):  # the scheduler runs several tasks at once
         return job.task(batch)
 
 # %% ../../nbs/data/dask.ipynb #cell-006
 def _add_statistics(parts):
     "The sum of a few statistics, or the first fault among them; None if there are none."
-    faults = [part for part in parts if isinstance(part, BatchError)]
+    for part in parts:
+        if isinstance(part, BatchError):
+            return part
     parts = [part for part in parts if part is not None]
-    if faults:
-        return faults[0]
     if parts:
         return em.tree_sum(parts)
     return None
@@ -147,20 +149,24 @@ def _delayed_tuple(*parts):
 def _delayed_batches(X, y, w, names, labelled):
     "Each batch as a list of one `Delayed`."
     check_no_columns(y, w, names, labelled)
-    batches = X if isinstance(X, (list, tuple)) else [X]
-    batches = [
-        _delayed_tuple(*b) if isinstance(b, tuple) else dask.delayed(b) if is_future(b) else b
-        for b in batches
-    ]
-    wrong = [type(b).__name__ for b in batches if not isinstance(b, Delayed)]
-    if wrong or not batches:
-        found = f"a {wrong[0]} among" if wrong else "no"
-        raise TypeError(
-            f"{names[0]} holds {found} delayed batches; pass a list of "
-            "dask.delayed batches (of several Dask arrays: "
-            f"da.concatenate({names[0]}))"
-        )
-    return [[batch] for batch in batches]
+    batches = []
+    wrong = "no"
+    for batch in X if isinstance(X, (list, tuple)) else [X]:
+        if isinstance(batch, tuple):
+            batch = _delayed_tuple(*batch)
+        elif is_future(batch):
+            batch = dask.delayed(batch)
+        if not isinstance(batch, Delayed):
+            wrong = f"a {type(batch).__name__} among"
+            break
+        batches.append([batch])
+    else:
+        if batches:
+            return batches
+    raise TypeError(
+        f"{names[0]} holds {wrong} delayed batches; pass a list of dask.delayed batches"
+        f" (of several Dask arrays: da.concatenate({names[0]}))"
+    )
 
 # %% ../../nbs/data/dask.ipynb #cell-013-2
 def _is_dask_error(error):
@@ -182,9 +188,9 @@ def _infer_schema(schema, batch):
 
 def _schema_like_first(schema, batch):
     "The schema with what the first batch, a `Delayed`, says of it."
-    first = dask.delayed(_infer_schema, pure=False)(
-        dask.delayed(schema, pure=False, traverse=False), batch
-    )
+    # the batch stays on its worker, and only the schema travels
+    schema = dask.delayed(schema, pure=False, traverse=False)
+    first = dask.delayed(_infer_schema, pure=False)(schema, batch)
     try:
         (found,) = dask.compute(first)
     except Exception as error:
@@ -217,14 +223,13 @@ def _align_column(name, values, X):
         if math.isnan(sum(lengths)):
             lengths = DaskSource(X, flat=True).lengths
         if values.shape == (sum(lengths),):
+            # sent to the workers once, not with each pass
             values = da.from_array(values, chunks=(lengths,)).persist()
-    unknown = math.isnan(sum(lengths)) or math.isnan(sum(values.shape))
-    check_shape(
-        name,
-        values,
-        (None if unknown else sum(lengths),),
-        hint="pass one entry for each example of X",
-    )
+    n = sum(lengths)
+    unknown = math.isnan(n) or math.isnan(sum(values.shape))
+    if unknown:
+        n = None
+    check_shape(name, values, (n,), hint="pass one entry for each example of X")
     if unknown:
         check_same(
             values.numblocks[0],
@@ -255,6 +260,7 @@ def _worker_addresses(held):
     try:
         if not _is_on_cluster(held):
             return {}
+        # chunks are large and tasks small, so the task goes where its chunk is
         return sys.modules["distributed"].default_client().who_has(held)
     except ValueError:  # there is no client any more
         return {}
@@ -278,6 +284,7 @@ class _Partitions(Source):
 
     def _delayed_results(self, task, which=None):
         "One `Delayed` per partition (`which`: of those): what `_run_task` gives."
+        # not pure: hashing the parameters of every pass would cost more than it saves
         job = dask.delayed(_PartitionTask(self.schema, task), pure=False, traverse=False)
         visit = dask.delayed(_run_task, pure=False)
         visits = []
@@ -291,6 +298,7 @@ class _Partitions(Source):
     def _tree_sum(self, task, which=None):
         "The sum of task(batch) over partitions, in groups of eight."
         parts = self._delayed_results(task, which)
+        # the shape of the tree depends on the number of partitions alone, so do the roundings
         add = dask.delayed(_add_statistics, pure=False)
         while len(parts) > 1:
             parts = [add(parts[i : i + 8]) for i in range(0, len(parts), 8)]
@@ -307,24 +315,27 @@ class _Partitions(Source):
                 fault = batch_error(which[0], error)
                 fault.__cause__ = error
                 return fault
+            # a worker that died does not say of which partition: the search halves them
             half = len(which) // 2
             return self._first_error(which[:half]) or self._first_error(which[half:])
 
     def _compute(self, compute, task, which=None):
         "compute(task, which), or the `BatchError` of the first unusable partition."
         try:
-            found = compute(task, which)
-            parts = found if isinstance(found, list) else [found]
+            results = compute(task, which)
+            parts = results if isinstance(results, list) else [results]
             fault = next((part for part in parts if isinstance(part, BatchError)), None)
         except Exception as error:
             if _is_dask_error(error):
                 raise
-            fault = self._first_error(range(len(self._raw)) if which is None else which)
-            if fault is None:
+            if which is None:
+                which = range(len(self._raw))
+            fault = self._first_error(which)
+            if fault is None:  # not of the data, but of the function
                 raise
         if fault is not None:
             raise fault from fault.__cause__
-        return found
+        return results
 
     def _each(self, task, which=None):
         "task(batch) of each of some partitions, as a list."
@@ -359,9 +370,8 @@ class _SteppedPartitions(_Partitions):
     def apply(self, function: Callable) -> Source:
         "The source of function(batch, start); `start`: the number of its first example."
         starts = [0, *itertools.accumulate(self.lengths)]
-        return self._with_step(
-            partial(_apply_by_blocks, function, self._rows_per_batch), starts, self.lengths
-        )
+        step = partial(_apply_by_blocks, function, self._rows_per_batch)
+        return self._with_step(step, starts, self.lengths)
 
     def select(self, mask: Any) -> Source:
         "The source of the examples for which `mask` (n_samples,) is true."
@@ -431,7 +441,7 @@ class DaskSource(_SteppedPartitions):
             self._held = ([batch for (batch,) in self._raw],)
             return
         _check_dask_array(X, y, self._open)
-        X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
+        X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))  # an example must not be cut
         dtype = as_input_array(names[0], np.empty(0, X.dtype)).dtype
         self.schema = replace(
             self._open,
@@ -439,17 +449,12 @@ class DaskSource(_SteppedPartitions):
             dtype=dtype,
             weighted=sample_weight is not None,
         )
-        self._held = (
-            X,
-            *(
-                _align_column(name, values, X)
-                for name, values in zip(names[1:], (y, sample_weight))
-            ),
-        )
-        if _is_on_cluster(X):
-            held = self._held
-        else:
-            held = dask.optimize(*self._held)
+        y = _align_column(names[1], y, X)
+        sample_weight = _align_column(names[2], sample_weight, X)
+        self._held = (X, y, sample_weight)
+        held = self._held
+        if not _is_on_cluster(X):  # there, optimising would lose the keys of persisted chunks
+            held = dask.optimize(*held)
         self._raw = list(zip(*map(_delayed_chunks, held)))
         if not math.isnan(X.shape[0]):
             self.lengths = X.chunks[0]
@@ -486,11 +491,9 @@ class DaskSource(_SteppedPartitions):
         With `classes`, in their order; ValueError for labels that are not among them.
         """
         if not hasattr(self, "_inspection"):
-            seen = self._each(inspect_batch)
-            self._lengths = tuple(0 if f is None else f.n_samples for f in seen)
-            self._inspection = merge_inspections(
-                self._not_empty([f for f in seen if f is not None])
-            )
+            parts = self._each(inspect_batch)  # None of an empty chunk
+            self._lengths = tuple(part.n_samples if part else 0 for part in parts)
+            self._inspection = merge_inspections(self._not_empty(list(filter(None, parts))))
         return super().inspect(classes)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -529,7 +532,8 @@ class DaskSource(_SteppedPartitions):
         if self._rows_per_batch is not None:
             task = partial(_join_blocks, function, self._rows_per_batch)
         lengths = self.__dict__.get("lengths", (math.nan,) * len(self._raw))
-        parts = [predicted(visit, dtype, shape) for visit in self._delayed_results(task)]
-        return da.concatenate(
-            [da.from_delayed(part, (n, *shape), dtype) for part, n in zip(parts, lengths)]
-        )
+        chunks = []
+        for visit, n in zip(self._delayed_results(task), lengths):
+            chunk = predicted(visit, dtype, shape)
+            chunks.append(da.from_delayed(chunk, (n, *shape), dtype))
+        return da.concatenate(chunks)

@@ -196,19 +196,16 @@ def _unfilter(kind, row, above):
     "One row of a PNG picture with one byte per step, after the prediction `kind` has been undone."
     row = row.astype(int)
     above = above.astype(int)
-    for k in range(len(row)):
-        if k:
-            a = row[k - 1]
-            b = above[k]
-            c = above[k - 1]
-        else:
-            a = 0
-            b = above[k]
-            c = 0
-        nearest = min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[
-            2
-        ]  # Paeth's predictor
-        row[k] = (row[k] + (0, a, b, (a + b) // 2, nearest)[kind]) % 256
+    left = 0
+    above_left = 0
+    for k, up in enumerate(above):
+        # Paeth's predictor: the neighbour nearest to left + up − above_left; the first of equals
+        guess = left + up - above_left
+        nearest = min((left, up, above_left), key=lambda value: abs(guess - value))
+        prediction = (0, left, up, (left + up) // 2, nearest)[kind]
+        row[k] = (row[k] + prediction) % 256
+        left = row[k]
+        above_left = up
     return row.astype(np.uint8)
 
 # %% ../../nbs/data/datasets.ipynb #cell-025
@@ -228,8 +225,10 @@ def _read_bit_png(content: bytes) -> np.ndarray:
     place = 8
     while place + 12 <= len(content):
         length, kind = struct.unpack(">I4s", content[place : place + 8])
-        data += content[place + 8 : place + 8 + length] if kind == b"IDAT" else b""
-        place += 12 + length
+        if kind == b"IDAT":
+            data += content[place + 8 : place + 8 + length]
+        place += 12 + length  # with length, kind and checksum
+    # each row begins with the number of its filter
     rows = np.frombuffer(zlib.decompress(data), np.uint8).reshape(height, 1 + (width + 7) // 8)
     picture = np.zeros_like(rows[:, 1:])
     for k, row in enumerate(rows):
@@ -268,11 +267,13 @@ class RemoteFile:
 
 def _idx(path, mirrors, sha256):
     "The `RemoteFile` of an IDX file whose decompressed content has the hash `sha256`."
-    return RemoteFile(
-        path,
-        tuple(f"{mirror}/{path.split('/')[1]}" for mirror in mirrors),
-        lambda content: _read_idx(check_sha256(decompress(content), sha256)),
-    )
+
+    def read(content):
+        # of the content, because mirrors and users compress in different ways
+        return _read_idx(check_sha256(decompress(content), sha256))
+
+    name = path.split("/")[1]
+    return RemoteFile(path, tuple(f"{mirror}/{name}" for mirror in mirrors), read)
 
 # %% ../../nbs/data/datasets.ipynb #cell-031
 IDX_FILES = (
@@ -354,14 +355,13 @@ def _data_folders(data_home: str | PathLike | None = None) -> list[Path]:
     """
     import pooch
 
+    folders = []
     if data_home is not None:
         check_type("data_home", data_home, (str, PathLike), hint="pass the path of a folder")
-    if data_home is None:
-        folders = []
-    else:
-        folders = [Path(data_home).expanduser()]
-    if named := os.environ.get("CAPSLIT_DATA"):
-        if not Path(named).expanduser().is_dir():
+        folders.append(Path(data_home).expanduser())
+    named = os.environ.get("CAPSLIT_DATA")
+    if named:
+        if not Path(named).expanduser().is_dir():  # a misspelt folder must not mean a download
             raise DatasetError(
                 f"CAPSLIT_DATA names {named}, which is not a folder; correct it, or unset it to use"
                 " the cache"
@@ -385,17 +385,18 @@ def _read_local(folders, source):
     None if there is none; DatasetError if it is damaged.
     """
     names = [source.path, source.path.removesuffix(".gz")]  # an uncompressed copy is as good
-    for path in (folder / name for folder in folders for name in dict.fromkeys(names)):
+    for folder, name in itertools.product(folders, names):
+        path = folder / name
         if not path.is_file():
             continue
         try:
             return source.read(path.read_bytes())
-        except (OSError, *CONTENT_ERRORS) as error:
-            if isinstance(error, OSError):
-                said = storage_error(path, error, "read")
-            else:
-                said = f"cannot use {path}: {error}; delete it, and it will be fetched again"
-            raise DatasetError(str(said)) from error
+        except OSError as error:
+            raise DatasetError(str(storage_error(path, error, "read"))) from error
+        except CONTENT_ERRORS as error:
+            raise DatasetError(
+                f"cannot use {path}: {error}; delete it, and it will be fetched again"
+            ) from error
     return None
 
 # %% ../../nbs/data/datasets.ipynb #cell-037
@@ -423,20 +424,19 @@ def _download(source):
     DatasetError with all reasons if none does.
     """
     reasons = {}
-    for attempt in range(2):
-        for address in source.mirrors:
-            if attempt and _is_final(reasons[address]):
-                continue
+    addresses = source.mirrors
+    for wait in (0, 0.5):  # a second time, because connections fail by chance
+        if addresses:
+            time.sleep(wait)
+        for address in addresses:
             try:
                 content = source.unpack(_get(address))
                 return content, source.read(content)
             except (OSError, *CONTENT_ERRORS) as error:
                 reasons[address] = error
-        if all(map(_is_final, reasons.values())):
-            break
-        time.sleep(0 if attempt else 0.5)
-    said = "; ".join(f"{address}: {_short(error)}" for address, error in reasons.items())
-    raise DatasetError(f"no address delivered {source.path} ({said})")
+        addresses = [address for address, error in reasons.items() if not _is_final(error)]
+    words = "; ".join(f"{address}: {_short(error)}" for address, error in reasons.items())
+    raise DatasetError(f"no address delivered {source.path} ({words})")
 
 
 def _short(error):
@@ -456,20 +456,24 @@ def fetch(
     network.
     """
     folders = _data_folders(data_home)
-    if (found := _read_local(folders, source)) is not None:
-        return found
+    arrays = _read_local(folders, source)
+    if arrays is not None:
+        return arrays
+    places = ", ".join(str(folder / source.path) for folder in folders)
     advice = (
-        f"Put the file into one of {', '.join(str(f / source.path) for f in folders)}; or set"
-        f" CAPSLIT_DATA to a folder that has {source.path}; or connect to the network"
+        f"Put the file into one of {places}; or set CAPSLIT_DATA to a folder that has "
+        f"{source.path}; or connect to the network"
     )
     if not download:
         raise DatasetError(
             f"cannot find {source.path}, and download=False. {advice} and allow the download."
         )
+    folder = folders[-1]
+    if data_home is not None:
+        folder = folders[0]
     try:
-        with atomic_write(
-            (folders[0] if data_home is not None else folders[-1]) / source.path
-        ) as file:
+        # the file is opened first: a folder that cannot be written to is known before the download
+        with atomic_write(folder / source.path) as file:
             content, arrays = _download(source)
             file.write(content)
     except DatasetError as error:
@@ -537,17 +541,14 @@ def _read_usps_npz(content):
     """Both parts of USPS from one `.npz` file with the arrays train_images, train_labels,
     test_images and test_labels.
     """
-    with np.load(
-        io.BytesIO(check_sha256(content, OTHER_HASHES["usps/usps.npz"])), allow_pickle=False
-    ) as arrays:
-        return [
-            _usps_part(
-                arrays[f"{part}_images"],
-                arrays[f"{part}_labels"],
-                OTHER_HASHES[f"usps/zip.{part}.gz"],
-            )
-            for part in ("train", "test")
-        ]
+    check_sha256(content, OTHER_HASHES["usps/usps.npz"])
+    parts = []
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        for part in ("train", "test"):
+            images = arrays[f"{part}_images"]
+            labels = arrays[f"{part}_labels"]
+            parts.append(_usps_part(images, labels, OTHER_HASHES[f"usps/zip.{part}.gz"]))
+    return parts
 
 
 def load_usps(data_home: str | PathLike | None = None, download: bool = True) -> ImageData:
@@ -555,18 +556,13 @@ def load_usps(data_home: str | PathLike | None = None, download: bool = True) ->
 
     7,291 for training, 2,007 for testing. As `load_mnist`.
     """
-    parts = _read_local(_data_folders(data_home), RemoteFile("usps/usps.npz", (), _read_usps_npz))
+    both = RemoteFile("usps/usps.npz", (), _read_usps_npz)
+    parts = _read_local(_data_folders(data_home), both)  # one file with both parts is as good
     if parts is None:
-        parts = [
-            fetch(
-                RemoteFile(
-                    path, _addresses(path), partial(_read_usps, expected=OTHER_HASHES[path])
-                ),
-                data_home,
-                download,
-            )
-            for path in ("usps/zip.train.gz", "usps/zip.test.gz")
-        ]
+        parts = []
+        for path in ("usps/zip.train.gz", "usps/zip.test.gz"):
+            read = partial(_read_usps, expected=OTHER_HASHES[path])
+            parts.append(fetch(RemoteFile(path, _addresses(path), read), data_home, download))
     (train_x, train_y), (test_x, test_y) = parts
     return ImageData(
         "usps",
@@ -581,9 +577,11 @@ def load_usps(data_home: str | PathLike | None = None, download: bool = True) ->
 # %% ../../nbs/data/datasets.ipynb #cell-045
 def _whole(name, path, read, data_home, download):
     "A data set of one file that its source does not divide into training and test parts."
-    source = RemoteFile(
-        path, _addresses(path), lambda content: read(check_sha256(content, OTHER_HASHES[path]))
-    )
+
+    def checked(content):
+        return read(check_sha256(content, OTHER_HASHES[path]))
+
+    source = RemoteFile(path, _addresses(path), checked)
     images, labels, class_names = fetch(source, data_home, download)
     return ImageData(
         name,
@@ -647,7 +645,8 @@ def compose(templates: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Sums (n, height, width) of one template of each cause (d, k, height, width); the last cause's
     state changes fastest with the label.
     """
-    states = np.unravel_index(labels, (templates.shape[1],) * len(templates))
+    n_causes, n_states = templates.shape[:2]
+    states = np.unravel_index(labels, (n_states,) * n_causes)
     return sum(cause[state].astype(np.float64) for cause, state in zip(templates, states))
 
 
@@ -665,9 +664,8 @@ def draw_lines(labels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
     RandomState.
     """
     grey = GREY["background"] + GREY["line"] * compose(line_templates(), labels)
-    return np.clip(np.rint(grey + GREY["noise"] * rng.standard_normal(grey.shape)), 0, 255).astype(
-        np.uint8
-    )
+    noisy = grey + GREY["noise"] * rng.standard_normal(grey.shape)
+    return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
 
 def load_lines() -> ImageData:
@@ -680,17 +678,13 @@ def load_lines() -> ImageData:
         Images uint8, labels 4 · row + column. Source: Ghahramani (1995), section 4.
     """
     labels = np.tile(np.arange(16), 10)
-    return _made(
-        "lines",
-        draw_lines(labels, np.random.RandomState(1995)),
-        labels,
-        _label_names(("row", "column"), 4),
-        255.0,
-    )
+    images = draw_lines(labels, np.random.RandomState(1995))  # the year of the paper
+    return _made("lines", images, labels, _label_names(("row", "column"), 4), 255.0)
 
 
 def _made(name, images, labels, class_names, scale, n_train=None):
     "The ImageData of images that are made, not loaded; not divided unless `n_train` is given."
+    # little-endian, so all machines have the same hash
     content = hashlib.sha256(images.tobytes() + labels.astype("<u2").tobytes()).hexdigest()
     return ImageData(
         name,
@@ -781,15 +775,11 @@ TITLES = {
 # %% ../../nbs/data/datasets.ipynb #cell-066
 def _rows(name, images):
     "`images` as a matrix with one row for each; ValueError or TypeError if that has no meaning."
-    if np.asarray(images).dtype.kind not in "buif":
-        images = as_floating(name, images)
-    images = check_shape(
-        name,
-        np.asarray(images),
-        (..., None, None),
-        empty=False,
-        hint="pass an array (n, height, width) or (n, n_features)",
-    )
+    images = np.asarray(images)
+    if images.dtype.kind not in "buif":
+        images = np.asarray(as_floating(name, images))
+    hint = "pass an array (n, height, width) or (n, n_features)"
+    check_shape(name, images, (..., None, None), empty=False, hint=hint)
     if images.dtype.kind == "f":
         check_values(name, images)
     return images.reshape(len(images), -1)
@@ -808,7 +798,7 @@ class _Gram(NamedTuple):
 
 
 def _gram(block):
-    x = block[0].astype(np.float64)
+    x = block[0].astype(np.float64)  # sums of squares of bytes need more than single precision
     with np.errstate(over="ignore", invalid="ignore"):
         return _Gram(x.T @ x)
 
@@ -829,21 +819,16 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
     float64 array of shape (n_features, n_components)
         Orthonormal columns, largest singular value first; the largest entry of each is positive.
     """
-    source = _images("train_images", train_images)
-    if source is None:
+    x = _images("train_images", train_images)
+    if x is None:
         x = (_rows("train_images", train_images),)
+        p = x[0].shape[1]
     else:
-        x = source
-    p = x[0].shape[1] if source is None else source.n_features
+        p = x.n_features
     check_type("n_components", n_components, (int, np.integer))
-    check_number(
-        "n_components",
-        n_components,
-        at_least=1,
-        at_most=p,
-        integer=True,
-        hint="an image has no more pixels",
-    )
+    hint = "an image has no more pixels"
+    check_number("n_components", n_components, at_least=1, at_most=p, integer=True, hint=hint)
+    # the Gram matrix is small and adds up block by block; the images may be in a file
     gram = accumulate(_gram, x, BLOCK).total
     if not np.isfinite(gram).all():
         raise ValueError(
@@ -851,6 +836,7 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
             " magnitude first"
         )
     vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :n_components]
+    # eigenvectors have no sign of their own, and libraries choose different ones
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
     return vectors * np.sign(largest)
 
@@ -891,10 +877,14 @@ def project(images: Any, projection: np.ndarray, scale: float = 1.0) -> np.ndarr
     """
     source = _images("images", images)
     projection = _rows("projection", projection)
-    x = _rows("images", images) if source is None else None
-    p = x.shape[1] if source is None else source.n_features
+    if source is None:
+        x = _rows("images", images)
+        p = x.shape[1]
+    else:
+        p = source.n_features
     check_same(p, len(projection), "images have {0} pixels, but projection has {1} rows")
     projected = _Projected(projection / check_number("scale", scale, above=0))
     if source is not None:
         return source.rebatch(BLOCK).apply(projected)
+    # by blocks, because double precision needs eight times the memory of bytes
     return np.concatenate([projected(block, None)[0] for block in blocks((x,), BLOCK)])

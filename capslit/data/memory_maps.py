@@ -24,10 +24,12 @@ def memory_map(array: Any) -> np.memmap | None:
 
 def _advise(mapped, part, advice):
     "Tell the system about the pages of a memory map that hold `part`."
-    begin = np.frombuffer(mapped._mmap, np.uint8).__array_interface__["data"][0]
-    low, high = (address - begin for address in np.lib.array_utils.byte_bounds(part))
-    low -= low % mmap.PAGESIZE
-    mapped._mmap.madvise(advice, low, high - low)
+    file = np.frombuffer(mapped._mmap, np.uint8)
+    begin, _ = np.lib.array_utils.byte_bounds(file)
+    first, last = np.lib.array_utils.byte_bounds(part)
+    low = first - begin
+    low -= low % mmap.PAGESIZE  # advice must begin with a page
+    mapped._mmap.madvise(advice, low, last - begin - low)
 
 
 def _check_length(mapped):
@@ -50,11 +52,12 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
         if is_array_api_obj(part):
             return part
         return np.asarray(part)
-    _check_length(mapped)
+    _check_length(mapped)  # reading beyond the end of a file would end the process
     advisable = part.size > 0 and hasattr(mmap, "MADV_DONTNEED")
     if advisable and part.flags.c_contiguous:
         _advise(mapped, array[start : stop + READ_AHEAD * (stop - start)], mmap.MADV_WILLNEED)
     copy = np.array(part, order="K")
+    # what has been read is not needed again in this pass, and would fill the memory
     if advisable and mapped.mode != "c":
         _advise(mapped, part, mmap.MADV_DONTNEED)
     return copy

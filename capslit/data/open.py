@@ -44,13 +44,14 @@ def _is_arrow(X):
 
 def _is_deferred(item):
     "Whether an entry of a list is a batch of Dask, or a tuple of delayed arrays."
-    parts = item if isinstance(item, tuple) else ()
-    return _is_dask(item) or any(_is_dask(a) and not is_dask_array(a) for a in parts)
+    if not isinstance(item, tuple):
+        return _is_dask(item)
+    return any(_is_dask(part) and not is_dask_array(part) for part in item)
 
 
 def _is_batch(item, labelled):
     "Whether an entry of a list is a batch, and not an example."
-    if isinstance(item, (tuple, list)):
+    if isinstance(item, (tuple, list)):  # (X, y): its first entry is a matrix, not a number
         return bool(item) and len(getattr(item[0], "shape", ())) >= 2
     if isinstance(item, Mapping):  # which is then refused in words
         return True
@@ -62,7 +63,7 @@ def _is_stream(X, labelled, name):
     if isinstance(X, (memoryview, Mapping, Set)) or is_array_api_obj(X):
         return False
     if any(hasattr(X, attribute) for attribute in ("__array__", *FRAME_ATTRIBUTES)):
-        return False
+        return False  # scikit-learn turns it into an array
     check_reiterable(name, X)
     if not isinstance(X, type) and hasattr(X, "__len__") and hasattr(X, "__getitem__"):
         return len(X) > 0 and _is_batch(X[0], labelled)  # a list, or the like
@@ -111,6 +112,7 @@ def as_source(
             return X
         return _with_columns(X, (y, sample_weight), names)
     if _is_dask(X) or (isinstance(X, (list, tuple)) and any(map(_is_deferred, X))):
+        # imported here: most users have no Dask
         from capslit.data.dask import DaskSource
 
         return DaskSource(X, y, sample_weight, **options)

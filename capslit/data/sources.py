@@ -57,30 +57,31 @@ def check_examples(name: str, array: Any, flat: bool, *, empty: bool = False) ->
     ValueError unless it holds examples as rows or, if `flat`, along several axes. None may be
     missing, unless `empty`.
     """
-    several = flat and len(array.shape) > 2
-    return check_shape(
-        name,
-        array,
-        (...,) if several else (None, None),
-        empty=empty,
-        hint="pass an array (n_samples, n_features)",
-    )
+    pattern = (None, None)
+    if flat and len(array.shape) > 2:
+        pattern = (...,)
+    hint = "pass an array (n_samples, n_features)"
+    return check_shape(name, array, pattern, empty=empty, hint=hint)
 
 
 def _input_rows(name, x, flat):
     "Inputs (b, p) as a NumPy array in single or double precision; `flat`: axes become one."
-    x = as_input_array(name, to_numpy(x) if is_array_api_obj(x) else x)
-    return check_examples(
-        name, x.reshape(len(x), math.prod(x.shape[1:])) if flat and x.ndim > 2 else x, flat
-    )
+    if is_array_api_obj(x):
+        x = to_numpy(x)
+    x = as_input_array(name, x)
+    if flat and x.ndim > 2:
+        x = x.reshape(len(x), math.prod(x.shape[1:]))  # -1 is undefined for an empty batch
+    return check_examples(name, x, flat)
 
 # %% ../../nbs/data/sources.ipynb #cell-004-4
 def _check_finite(name, values):
     "ValueError if `values` hold NaN or infinity."
+    # one sum instead of a mask as large as the values: NaN and infinity survive addition
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(values)
-    if not np.isfinite(total):
-        if problem := input_problem(name, values):  # of a table, which column it is
+    if not np.isfinite(total):  # or the sum alone has overflowed
+        problem = input_problem(name, values)
+        if problem:
             raise ValueError(problem)
         check_values(name, values)
 
@@ -101,24 +102,19 @@ def _label_values(name, values, n):
     "Labels (n,) as a NumPy array; of objects, all must be text, for others cannot be sorted."
     values = _column_values(name, values, n)
     if values.dtype == object:
-        strange = [v for v in values if not isinstance(v, str)]
-    else:
-        strange = []
-    if strange:
-        raise ValueError(
-            f"{name} holds {strange[0]!r}, but labels that are objects must be "
-            "text; leave such examples out, or convert the labels"
-        )
+        for value in values:
+            if not isinstance(value, str):
+                raise ValueError(
+                    f"{name} holds {value!r}, but labels that are objects must be "
+                    "text; leave such examples out, or convert the labels"
+                )
     return values
 
 
 def _weight_values(name, w, x):
     "Weights (n,) of the examples x as a NumPy array in their precision."
-    return check_values(
-        name,
-        as_floating(name, _column_values(name, w, len(x))).astype(x.dtype, copy=False),
-        lower=0,
-    )
+    weight = as_floating(name, _column_values(name, w, len(x)))
+    return check_values(name, weight.astype(x.dtype, copy=False), lower=0)
 
 # %% ../../nbs/data/sources.ipynb #cell-006
 ARGUMENT_NAMES = ("X", "y", "sample_weight")
@@ -183,13 +179,11 @@ class BatchSchema:
 
     def checked(self, x: Any, y: Any, w: Any) -> tuple:
         "The batch as arrays of this schema; ValueError or TypeError says what is wrong."
-        given = x
+        frame = x
         x = self._inputs(_input_rows(self.names[0], x, self.flat))
-        self._check_columns(given)
+        self._check_columns(frame)
         check_labels_given(self.names, y, self.labelled)
-        if y is None:
-            y = None
-        else:
+        if y is not None:
             y = _label_values(self.names[1], y, len(x))
         return x, y, self._weights(w, x)
 
@@ -203,6 +197,7 @@ class BatchSchema:
             self.n_features,
             name + " has {0} features, but the batches before it have {1}",
         )
+        # single precision may widen to double, but double must not be cut to single
         check_same(
             np.result_type(x.dtype, self.dtype),
             self.dtype,
@@ -213,26 +208,26 @@ class BatchSchema:
         return x
 
     def _check_columns(self, x):
-        found = _get_feature_names(x)
-        if found is not None:
-            if self.frame is None:
-                self.frame = _safe_indexing(x, [0])
-            for pair in zip(found, _get_feature_names(self.frame)):
-                check_same(
-                    *pair,
-                    self.names[0]
-                    + " has the column {0!r} where the batches before it have {1!r}; bring all"
-                    " columns in one order",
-                )
+        columns = _get_feature_names(x)
+        if columns is None:
+            return
+        if self.frame is None:
+            self.frame = _safe_indexing(x, [0])  # an example carries the names to scikit-learn
+        message = (
+            self.names[0] + " has the column {0!r} where the batches before it have {1!r}; bring"
+            " all columns in one order"
+        )
+        for column, first in zip(columns, _get_feature_names(self.frame)):
+            check_same(column, first, message)
 
     def _weights(self, w, x):
         name = self.names[2]
-        given = "without" if w is None else "with"
         if self.weighted is None:
             self.weighted = w is not None
+        words = {True: "with", False: "without"}
         check_same(
-            given,
-            "with" if self.weighted else "without",
+            words[w is not None],
+            words[self.weighted],
             name + " must come with every batch or with none; the first came {1}",
         )
         if w is None:
@@ -242,8 +237,10 @@ class BatchSchema:
 # %% ../../nbs/data/sources.ipynb #cell-007
 def batch_error(index: int, error: Exception) -> BatchError:
     "The `BatchError` that says of which batch an error is."
-    known = isinstance(error, (TypeError, ValueError))
-    return BatchError(index, str(error) if known else f"{type(error).__name__}: {error}")
+    problem = str(error)
+    if not isinstance(error, (TypeError, ValueError)):  # its type tells more than its words
+        problem = f"{type(error).__name__}: {error}"
+    return BatchError(index, problem)
 
 
 @contextmanager
@@ -290,6 +287,7 @@ class Inspection:
 
 # %% ../../nbs/data/sources.ipynb #cell-028
 def _smallest_unsigned(classes, index):
+    # the labels of all examples stay in memory: one byte each, up to 255 classes
     return index.astype(np.min_scalar_type(len(classes)))
 
 
@@ -308,42 +306,47 @@ def _make_inspection(n, low, high, classes, labels, weights):
 def inspect_batch(batch: tuple) -> Inspection:
     "The `Inspection` of one batch that has been checked."
     x, y, w = batch
-    if y is None:
-        classes = None
-        labels = None
-    else:
+    classes = None
+    labels = None
+    if y is not None:
         classes, labels = np.unique(y, return_inverse=True)
     return _make_inspection(len(x), x.min(axis=0), x.max(axis=0), classes, labels, w)
 
 # %% ../../nbs/data/sources.ipynb #cell-029
 def merge_inspections(inspections: Iterable) -> Inspection:
     "The `Inspection` of all batches from those of each, in order."
-    found = not_empty("X", list(inspections))
+    parts = not_empty("X", list(inspections))
     classes = None
     labels = None
     weights = None
-    if found[0].weights is not None:
-        weights = np.concatenate([f.weights for f in found])
-    if found[0].classes is not None:
-        classes = np.unique(np.concatenate([f.classes for f in found]))
-        tables = (_smallest_unsigned(classes, np.searchsorted(classes, f.classes)) for f in found)
-        labels = np.concatenate([table[f.labels] for table, f in zip(tables, found)])
-    low = np.min([f.low for f in found], axis=0)
-    high = np.max([f.high for f in found], axis=0)
-    return _make_inspection(sum(f.n_samples for f in found), low, high, classes, labels, weights)
+    if parts[0].weights is not None:
+        weights = np.concatenate([part.weights for part in parts])
+    if parts[0].classes is not None:
+        classes = np.unique(np.concatenate([part.classes for part in parts]))
+        # each batch has numbered the classes that it has seen; they get their common numbers
+        renumbered = []
+        for part in parts:
+            table = _smallest_unsigned(classes, np.searchsorted(classes, part.classes))
+            renumbered.append(table[part.labels])
+        labels = np.concatenate(renumbered)
+    low = np.min([part.low for part in parts], axis=0)
+    high = np.max([part.high for part in parts], axis=0)
+    n = sum(part.n_samples for part in parts)
+    return _make_inspection(n, low, high, classes, labels, weights)
 
 # %% ../../nbs/data/sources.ipynb #cell-029-2
-def _with_classes(found, classes):
+def _with_classes(inspection, classes):
     "An `Inspection` in which the classes are the given ones, in their order."
-    if found.classes is None:
-        return found
+    if inspection.classes is None:
+        return inspection
+    _, low, high, occurring, *_, index, weights = vars(inspection).values()
     classes = np.asarray(classes)
-    where = {c: i for i, c in enumerate(classes.tolist())}
-    unknown = [c for c in found.classes.tolist() if c not in where]
+    number = {c: i for i, c in enumerate(classes.tolist())}
+    unknown = [c for c in occurring.tolist() if c not in number]
     if unknown:
         raise ValueError(f"labels {unknown[:10]} are not among the classes {classes.tolist()[:10]}")
-    labels = np.array([where[c] for c in found.classes.tolist()])[found.labels]
-    return _make_inspection(found.n_samples, found.low, found.high, classes, labels, found.weights)
+    labels = np.array([number[c] for c in occurring.tolist()])[index]
+    return _make_inspection(inspection.n_samples, low, high, classes, labels, weights)
 
 # %% ../../nbs/data/sources.ipynb #cell-010
 class Chunk(NamedTuple):
@@ -378,6 +381,7 @@ def _with_batch_error(source, chunk):
         try:
             return chunk.load()
         except Exception:
+            # a user knows the batches of the iteration, not the blocks of this pass
             for each in source.chunks():
                 if each.start < chunk.stop and chunk.start < each.stop:
                     each.load()
@@ -397,17 +401,18 @@ def _take_rows(source, index):
     "The examples with the sorted numbers `index`."
     inputs = None
     columns = []
-    found = 0
+    total = 0
     for start, stop, load in source.chunks():
-        rows = index[slice(*np.searchsorted(index, (start, stop)))] - start
-        if not rows.size:
+        first, last = np.searchsorted(index, (start, stop))
+        rows = index[first:last] - start
+        if not rows.size:  # nothing is read
             continue
         x, *others = load()
-        if inputs is None:
+        if inputs is None:  # filled in place: joining parts would need twice the memory
             inputs = np.empty((len(index), *x.shape[1:]), x.dtype)
-        inputs[found : found + len(rows)] = x[rows]
+        inputs[total : total + len(rows)] = x[rows]
         columns.append(em.chosen(others, rows))
-        found += len(rows)
+        total += len(rows)
     return inputs, *em.join(columns)
 
 # %% ../../nbs/data/sources.ipynb #cell-011
@@ -453,7 +458,7 @@ class Source:
     ):
         self.read = read
         self.n = n
-        self.schema = BatchSchema() if schema is None else schema
+        self.schema = schema or BatchSchema()
         self.sliceable = sliceable
         self.arrays = arrays
 
@@ -482,8 +487,11 @@ class Source:
         "The chunks in order; of `rows` examples each, if the source is sliceable."
         total = 0
         for chunk in self.read(rows):
-            yield _with_batch_error(self, chunk) if rows else chunk
             total = chunk.stop
+            if rows:
+                chunk = _with_batch_error(self, chunk)
+            yield chunk
+        # a stream that another pass finds shorter would give other sums without a sign of it
         check_same(
             total,
             self.__dict__.get("n_samples", total),
@@ -511,6 +519,7 @@ class Source:
         "Σ function(block) over blocks of `rows` examples, to the bits of data in memory."
         if not self.sliceable:
             return em.accumulate(function, lambda: _prefetched(self.chunks(), pool), rows, pool)
+        # the chunks are the blocks: each thread reads one and computes with it at once
         done = (
             chunk._replace(load=partial(_call_on_loaded, function, chunk.load))
             for chunk in self.chunks(rows)
@@ -526,7 +535,8 @@ class Source:
         """
         parts = []
         start = 0
-        for block in self if rows is None else self.rebatch(rows):
+        batches = self if rows is None else self.rebatch(rows)
+        for block in batches:
             part = function(block)
             if out is None:
                 parts.append(part)
@@ -562,7 +572,7 @@ class Source:
         return Source(read, partial(getattr, self, "n_samples"), self.schema)
 
 # %% ../../nbs/data/sources.ipynb #cell-019
-READ_BYTES = 2**22  # bytes to read at a time
+READ_BYTES = 2**22  # bytes to read at a time: large for a disk, small for a cache
 FRAME_ATTRIBUTES = ("iloc", "toarray", "__dataframe__")  # what data frames and sparse matrices have
 
 
@@ -577,7 +587,7 @@ def _row_ranges(array, rows=None):
     "The ranges of rows in which an array is read: `rows` each, or about `READ_BYTES` bytes."
     n = array.shape[0]
     bytes_per_row = math.prod(array.shape[1:]) * array.dtype.itemsize
-    stored = (getattr(array, "chunks", None) or (1,))[0]
+    stored = (getattr(array, "chunks", None) or (1,))[0]  # parts of a stored chunk cost all of it
     rows = rows or max(1, READ_BYTES // max(1, bytes_per_row) // stored) * stored
     return ((start, min(start + rows, n)) for start in range(0, n, rows))
 
@@ -587,17 +597,15 @@ def check_columns(names: tuple, columns: Iterable, n: int) -> tuple:
 
     ValueError for other lengths. `names`: as in `BatchSchema`.
     """
-    return tuple(
-        _check_column(name, column, n, names[0]) for name, column in zip(names[1:], columns)
-    )
-
-
-def _check_column(name, column, n, inputs):
-    if column is None:
-        return None
-    if not is_lazy(column) and not is_array_api_obj(column):
-        column = np.asarray(column)
-    return check_shape(name, column, (n,), hint=f"pass one entry for each example of {inputs}")
+    hint = f"pass one entry for each example of {names[0]}"
+    checked = []
+    for name, column in zip(names[1:], columns):
+        if column is not None:
+            if not is_lazy(column) and not is_array_api_obj(column):
+                column = np.asarray(column)
+            check_shape(name, column, (n,), hint=hint)
+        checked.append(column)
+    return tuple(checked)
 
 # %% ../../nbs/data/sources.ipynb #cell-020
 def _read_batch(schema, index, arrays, start, stop):
@@ -644,12 +652,12 @@ def _next_pass(name, stream):
     "The iterator of a new pass over a stream, from a function or a re-iterable."
     if not callable(stream):
         return iter(check_reiterable(name, stream))
-    found = stream()
-    if found is None:
+    batches = stream()
+    if batches is None:
         raise TypeError(
             f"{name} is a function that returned None; it must return an iterator of batches"
         )
-    return found
+    return batches
 
 # %% ../../nbs/data/sources.ipynb #cell-023
 def _batch_format(labelled):
@@ -662,11 +670,9 @@ def _check_no_labels(name, weight):
     "ValueError for what looks like labels where a stream has weights, if anything."
     if weight is None:
         return
-    if hasattr(weight, "dtype"):
-        dtype = weight.dtype
-    else:
-        dtype = np.asarray(weight).dtype
-    if "float" not in str(dtype).lower():
+    if not hasattr(weight, "dtype"):
+        weight = np.asarray(weight)
+    if "float" not in str(weight.dtype).lower():
         raise ValueError(
             f"{name} comes in batches (X, weight) whose weights are not floating-"
             "point numbers; leave labels out, and convert weights to float"
@@ -676,40 +682,42 @@ def _check_no_labels(name, weight):
 def unpack_batch(batch: Any, labelled: bool | None, name: str = "X") -> tuple:
     "A batch of a stream as (x, y, weight); ValueError or TypeError if it has not what is needed."
     if isinstance(batch, list) and batch and len(np.shape(batch[0])) > 1:
-        batch = tuple(batch)  # as loaders of PyTorch do
+        batch = tuple(batch)  # loaders of PyTorch give lists of arrays
     if isinstance(batch, Mapping):
         raise TypeError(
             f"{name} comes in a batch that is a {type(batch).__name__}; "
             f"let each batch be {_batch_format(labelled)}"
         )
-    if not (isinstance(batch, tuple)):
+    if not isinstance(batch, tuple):
         batch = (batch,)
     if labelled is None:
         return batch[0], None, None
-    found = batch if labelled else (batch[0], None, *batch[1:])
-    if not 2 <= len(found) <= 3:
+    parts = list(batch)
+    if not labelled:
+        parts.insert(1, None)
+    if not 2 <= len(parts) <= 3:
         raise ValueError(
             f"{name} comes in a batch of {len(batch)} entries, but "
             f"{_batch_format(labelled)} is needed"
         )
-    x, y, weight = found if len(found) == 3 else (*found, None)
-    if labelled is False:
-        _check_no_labels(name, weight)
-    return x, y, weight
+    if len(parts) == 2:
+        parts.append(None)
+    if not labelled:
+        _check_no_labels(name, parts[2])
+    return tuple(parts)
 
 # %% ../../nbs/data/sources.ipynb #cell-022
 def _parts_of_batch(batch, index, schema, keep):
     "The chunks of a batch of a stream: several if it is read when it is sliced."
     with batch_context(index):
-        arrays = unpack_batch(batch, schema.labelled, schema.names[0])
-        if is_lazy(arrays[0]) and arrays[0].shape[0]:
-            n = arrays[0].shape[0]
-            arrays = (arrays[0], *check_columns(schema.names, arrays[1:], n))
+        x, *columns = unpack_batch(batch, schema.labelled, schema.names[0])
+        if is_lazy(x) and x.shape[0]:  # a batch may itself be too large for the memory
+            arrays = (x, *check_columns(schema.names, columns, x.shape[0]))
             return [
                 Chunk(*ends, partial(_read_batch, schema, index, arrays, *ends))
-                for ends in _row_ranges(arrays[0])
+                for ends in _row_ranges(x)
             ]
-        checked = schema.checked(*arrays)
+        checked = schema.checked(x, *columns)
     if not keep:  # the stream may fill the same array again
         checked = tuple(None if a is None else a.copy() for a in checked)
     return [Chunk(0, len(checked[0]), partial(_identity, checked))]
@@ -738,32 +746,28 @@ def batch_source(
 # %% ../../nbs/data/sources.ipynb #cell-025
 def check_no_columns(y: Any, sample_weight: Any, names: tuple, labelled: bool | None) -> None:
     "ValueError if labels or weights are given beside a stream, whose batches hold them."
-    if y is not None or sample_weight is not None:
-        both = f"{names[1]} and {names[2]} belong"
-        if labelled or y is not None:
-            said = both
-        else:
-            said = f"{names[2]} belongs"
-        raise ValueError(
-            f"{said} in the batches of {names[0]}; let each batch be {_batch_format(labelled)}"
-        )
+    if y is None and sample_weight is None:
+        return
+    subject = f"{names[2]} belongs"
+    if labelled or y is not None:
+        subject = f"{names[1]} and {names[2]} belong"
+    raise ValueError(
+        f"{subject} in the batches of {names[0]}; let each batch be {_batch_format(labelled)}"
+    )
 
 
 def is_future(X: Any) -> bool:
     "Whether X is what a client of Dask holds on a cluster."
-    distributed = sys.modules.get("distributed")
+    distributed = sys.modules.get("distributed")  # not imported: then there are no futures
     return distributed is not None and isinstance(X, distributed.Future)
 
 # %% ../../nbs/data/sources.ipynb #cell-032
 def apply_to_batch(function: Callable, batch: tuple, start: int) -> tuple:
     "function(batch, start); ValueError unless that is as long as the batch."
-    made = function(batch, start)
-    check_same(
-        len(made[0]),
-        len(batch[0]),
-        "the function that is applied makes {0} examples of {1}; select some beforehand",
-    )
-    return made
+    after = function(batch, start)
+    message = "the function that is applied makes {0} examples of {1}; select some beforehand"
+    check_same(len(after[0]), len(batch[0]), message)
+    return after
 
 # %% ../../nbs/data/sources.ipynb #cell-032-2
 def _load_mapped(function, index, start, load):
@@ -787,7 +791,7 @@ def check_mask(mask: Any, n: int) -> np.ndarray:
 # %% ../../nbs/data/sources.ipynb #cell-033-2
 def _load_chosen(load, keep):
     batch = load()
-    if keep.all():
+    if keep.all():  # no copy
         return batch
     return em.chosen(batch, keep)
 
@@ -798,14 +802,14 @@ def _chosen_chunks(source, mask, rows):
     for start, stop, load in source.chunks():
         keep = mask[start:stop]
         number = int(np.count_nonzero(keep))
-        if number:
+        if number:  # otherwise the chunk is not read
             yield Chunk(total, total + number, partial(_load_chosen, load, keep))
         total += number
 
 # %% ../../nbs/data/sources.ipynb #cell-034
 def _chunks_of_length(source, length, rows):
     "The chunks of a source, cut anew into chunks of one length."
-    if source.sliceable:
+    if source.sliceable:  # read in this length at once
         yield from source.chunks(length)
         return
     start = 0

@@ -74,12 +74,15 @@ def shortlist(words: Iterable, count: int = 12) -> str:
 def _with_decimal_points(frame: "pd.DataFrame") -> "pd.DataFrame":
     "Columns of text with decimal points for decimal commas, if the file's numbers have commas."
     to_numeric = import_pandas().to_numeric
-    numbers, commas, either, points = [], [], [], []
+    numbers = []  # columns whose entries are numbers, if commas divide them
+    commas = []  # of these, those that have a comma
+    either = []  # and those that have a point
+    points = []  # columns that are numbers only with decimal points
     for name in frame:
         words = frame[name].dropna()
         if words.empty:
             continue
-        if all(map(_DECIMAL_COMMA.fullmatch, words)):  # numbers, if commas divide them
+        if all(map(_DECIMAL_COMMA.fullmatch, words)):
             numbers.append(name)
             if words.str.contains(",").any():
                 commas.append(name)
@@ -143,7 +146,7 @@ def _frame_of_text(text):
     if unnamed.any():
         warnings.warn(f"columns without a name are left out: {unnamed.sum()}")
     frame = frame.loc[:, ~unnamed]
-    if separator == ";":
+    if separator == ";":  # where a comma separates entries, it cannot be in a number
         return _with_decimal_points(frame)
     return frame
 
@@ -243,6 +246,7 @@ def entry_word(value: Any) -> str:
 def _class_labels(labels: "pd.Series") -> np.ndarray:
     "The labels (n,) of a target column: text, or whole numbers if all are written as such."
     names = np.array(list(labels), dtype=str)
+    # not '007': as a number it could not be written back as it was
     whole = all(re.fullmatch(r"0|-?[1-9]\d{0,17}", name) for name in np.unique(names))
     if whole:
         return names.astype(np.int64)

@@ -77,6 +77,7 @@ def _entries(content):
 # %% ../../nbs/data/tables.ipynb #cell-010
 def _column(words):
     "Values (n,) of a column, with codes for words, NaN for gaps, and its words or None."
+    # pandas' readers would guess more words for missing values, and from release to release others
     words = np.array(words)
     present = ~np.isin(words, MISSING)
     values = np.full(len(words), np.nan)
@@ -92,7 +93,7 @@ def _labels(words):
     "Class numbers (n,) from 0 of the labels in `words`, and the sorted names of the classes."
     names = sorted(set(words))
     try:
-        names.sort(key=float)
+        names.sort(key=float)  # class 10 comes after class 9
     except ValueError:  # names that are no numbers
         pass
     return np.array([names.index(word) for word in words], dtype=np.int64), tuple(names)
@@ -113,6 +114,7 @@ EMBEDDED = ("iris", "wine", "breast_cancer", "digits")
 
 def _numeric(name, X, y, class_names, feature_names):
     "The `TableData` of numbers that come from no file."
+    # in one form on all machines, for the hash
     X = np.ascontiguousarray(X, dtype="<f8")
     y = np.ascontiguousarray(y, dtype="<i8")
     content = hashlib.sha256(X.tobytes() + y.tobytes()).hexdigest()
@@ -265,13 +267,12 @@ def _unpack_keel(content, name):
     """
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = [
-                member for member in archive.namelist() if member.split("/")[-1] == f"{name}.dat"
-            ]
+            members = [path for path in archive.namelist() if Path(path).name == f"{name}.dat"]
             check_format(len(members) == 1, f"is an archive without one file {name}.dat")
             content = archive.read(members[0])
     lines = decompress(content).replace(b"\r\n", b"\n").splitlines(keepends=True)
-    return gzip.compress(b"".join(line for line in lines if not line.startswith(b"@")), mtime=0)
+    rows = b"".join(line for line in lines if not line.startswith(b"@"))
+    return gzip.compress(rows, mtime=0)  # without a time, the file is the same each time
 
 # %% ../../nbs/data/tables.ipynb #cell-035
 def _keel(name):
@@ -281,14 +282,12 @@ def _keel(name):
         content = check_sha256(decompress(content), KEEL[name])
         return _table(name, _entries(content), {f"{name}.dat": KEEL[name]})
 
+    # http, too: the hash protects the content
+    mirrors = [f"{scheme}://{KEEL_SITE}/{name}.zip" for scheme in ("https", "http")]
     if name in IN_PROGRAM:
-        mirrors = [f"{KEEL_PROGRAM}/{name}/{name}.dat"]
-    else:
-        mirrors = []
-    mirrors += [f"{scheme}://{KEEL_SITE}/{name}.zip" for scheme in ("https", "http")]
-    return RemoteFile(
-        f"tables/{name}.dat.gz", tuple(mirrors), read, partial(_unpack_keel, name=name)
-    )
+        mirrors.insert(0, f"{KEEL_PROGRAM}/{name}/{name}.dat")
+    unpack = partial(_unpack_keel, name=name)
+    return RemoteFile(f"tables/{name}.dat.gz", tuple(mirrors), read, unpack)
 
 # %% ../../nbs/data/tables.ipynb #cell-038
 TABLES = (*EMBEDDED, *MADE, *PENGUINS, *KEEL)
@@ -321,10 +320,10 @@ def load_table(
     if name in KEEL:
         return fetch(_keel(name), data_home, download)
     if name in EMBEDDED:
-        load = _load_embedded
-    else:
-        load = _load_made if name in MADE else _load_penguins
-    return load(name)
+        return _load_embedded(name)
+    if name in MADE:
+        return _load_made(name)
+    return _load_penguins(name)
 
 # %% ../../nbs/data/tables.ipynb #cell-045
 def encoder(table: TableData) -> "ColumnTransformer":
@@ -347,6 +346,7 @@ def encoder(table: TableData) -> "ColumnTransformer":
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     words = sorted(table.categories)
+    # all words are known in advance, so a fold that lacks one still has its column
     numbers = [k for k in range(table.X.shape[1]) if k not in table.categories]
     codes = [np.arange(len(table.categories[k]), dtype=np.float64) for k in words]
     indicators = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)

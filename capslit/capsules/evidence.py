@@ -81,9 +81,7 @@ class WeightPosterior(NamedTuple):
 SHARED = {"all": (1, 2), "capsule": 2, "input": 1}
 
 
-def _updated_precision(
-    weights, posterior, dims, share = "all"
-):
+def _updated_precision(weights, posterior, dims, share="all"):
     """The EM update of the precisions: the number of weights that share one, over their expected
     sum of squares.
 
@@ -332,9 +330,7 @@ def typical_length(
     return tau[best, np.arange(len(weights))]
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-045
-def _unequal_shares(
-    norms, variances, dims, nodes = 64
-):
+def _unequal_shares(norms, variances, dims, nodes=64):
     """P(y = j | x) (k, m, n) of latent vectors with means of squared lengths `norms` (k, m, n),
     `variances` (k, m, n) and dimensions (k, m).
     """

@@ -203,8 +203,8 @@ def _fold_stack(
     examples,
     alphas,
     rng,
-    start = None,
-    columns = None,
+    start=None,
+    columns=None,
 ):
     """The model, the initial parameters (`start`, if it is given) and the batch of all folds ×
     `alphas` × problems, in this order. `columns` as in `initial_weights`.
@@ -270,9 +270,7 @@ def predict_held_out(design: Any, examples: Examples, weights: np.ndarray) -> _P
     return _Predictions.joined(parts)
 
 # %% ../../nbs/capsules/search.ipynb #search-predictions-2
-def _predict_by_problem(
-    design, examples, weights
-):
+def _predict_by_problem(design, examples, weights):
     """Predictions of each problem for the held-out examples of its classes, for several sets of
     weights (folds, sets, k, m, d, p).
     """
@@ -300,7 +298,7 @@ TINY = 60  # examples; fewer are compared in double precision
 ENOUGH = 500  # examples that tell how sharp the probabilities should be
 
 
-def _variances(x, weight = None):
+def _variances(x, weight=None):
     "The weighted variances (p,) of the columns of x (n, p)."
     if isinstance(x, SparseRows):
         return mean_variance_axis(x.matrix.astype(np.float64), axis=0, weights=weight)[1]
@@ -310,13 +308,13 @@ def _variances(x, weight = None):
         return np.average(deviation * deviation, axis=0, weights=weight)
 
 
-def _mean_variance(x, weight = None):
+def _mean_variance(x, weight=None):
     "The mean of the weighted variances of the columns of x (n, p); 1 where all are constant."
     with np.errstate(over="ignore"):
         return float(np.mean(_variances(x, weight))) or 1.0
 
 
-def _spreads(x, weight = None):
+def _spreads(x, weight=None):
     """Weighted standard deviations (p,) of the columns of x (n, p); 0 where they are rounding
     errors.
     """
@@ -383,7 +381,7 @@ def _sorted_columns(x, weight):
     return np.take_along_axis(x, order, axis=0), np.cumsum(weight[order], axis=0)
 
 
-def _heavy_tails(x, unit = 1.0, weight = None):
+def _heavy_tails(x, unit=1.0, weight=None):
     """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of
     the values that differ from them. The width is 0 unless the farthest value of the column is
     more than ten times as far. None unless the farthest value of some column is also farther
@@ -409,7 +407,7 @@ def _heavy_tails(x, unit = 1.0, weight = None):
     return np.stack([centre, np.where(is_heavy, width, 0.0)])
 
 # %% ../../nbs/capsules/search.ipynb #search-scalings
-def _scalings_tried(x, weight = None):
+def _scalings_tried(x, weight=None):
     """The scalings to choose from for inputs x (n, p) of weight (n,): none; for uneven _spreads,
     division by the standard deviations in units of the root of the mean variance; and for heavy
     tails, compression followed by the same.
@@ -437,9 +435,9 @@ def _feature_maps(
     kernel,
     n_landmarks,
     rng,
-    scalings = (Scaling(),),
-    weight = None,
-    shifted = False,
+    scalings=(Scaling(),),
+    weight=None,
+    shifted=False,
 ):
     """The feature maps to choose from; None stands for the inputs alone.
 
@@ -555,7 +553,7 @@ class _Trial:
         examples,
         alphas,
         rng,
-        inputs_alone = None,
+        inputs_alone=None,
     ):
         """Before the first iteration; with the weights of the trial of the `inputs_alone`, if it is
         given, and zero for the features beside them.

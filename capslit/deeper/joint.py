@@ -30,60 +30,65 @@ from ..mixtures.estimator import GaussianMixture
 # %% ../../nbs/deeper/joint.ipynb #joint-07
 def _with_constant(z):
     "z (…, p) with a last entry 1, (…, p + 1)."
-    return np.concatenate([z, np.ones((*z.shape[:-1], 1))], axis=-1)
+    return np.concatenate(
+        [z, np.ones((*z.shape[:-1], 1))],
+        axis=-1,
+    )
 
 
 def pooled(q: np.ndarray, pooling: np.ndarray) -> np.ndarray:
     "Pooled kinds (n, G · K) from q (n, L, K) and pooling (G, L)."
-    return np.einsum("gl,nlk->ngk", pooling, q, optimize=True).reshape(len(q), -1)
+    codes = np.einsum("gl,nlk->ngk", pooling, q, optimize=True)
+    return codes.reshape(len(q), -1)
 
 
 def _poses_of(weights, codes):
     "W c (n, m, d) of weights (m, d, G · K + 1) and pooled kinds (n, G · K)."
     m, d, _ = weights.shape
     W = weights.reshape(m * d, -1)
-    return (codes @ W[:, :-1].T + W[:, -1]).reshape(len(codes), m, d)
+    poses = codes @ W[:, :-1].T + W[:, -1]
+    return poses.reshape(len(codes), m, d)
 
 
 def _place_weights(weights, pooling):
     "V (L, m · d, K): what each kind of each patch adds to the poses."
     m, d, _ = weights.shape
-    W = weights[..., :-1].reshape(m * d, len(pooling), -1)
+    W = weights[..., :-1].reshape(
+        m * d,
+        len(pooling),
+        -1,
+    )
     return np.einsum("gl,jgk->ljk", pooling, W, optimize=True)
 
 # %% ../../nbs/deeper/joint.ipynb #joint-12
 def _uncertainty(q, V):
     "Σ_l (Σ_k q_lk ‖V_lk‖² − ‖V_l q_l‖²) (n,) of q (n, L, K) and V (L, D, K)."
     mean = np.einsum("nlk,ljk->nlj", q, V, optimize=True)
-    squares = np.einsum("nlk,lk->n", q, np.sum(V * V, axis=1), optimize=True)
+    lengths = np.sum(V * V, axis=1)  # (L, K)
+    squares = np.einsum("nlk,lk->n", q, lengths, optimize=True)
     return squares - np.sum(mean * mean, axis=(1, 2))
 
 # %% ../../nbs/deeper/joint.ipynb #joint-17
-def _improved_kinds(
-    q,
-    scores,
-    V,
-    gap,
-    n_draws,
-    label_weight,
-):
+def _improved_kinds(q, scores, V, gap, n_draws, label_weight):
     """q (n, L, K), in place, each patch in its turn at its best (capslit:joint-kinds).
 
     scores (n, L, K); V (L, D, K); gap (n, D) = h̄ − W c̄, in place as well.
     """
     for patch in range(q.shape[1]):
-        known = q[:, patch]
+        before = q[:, patch]
         Vl = V[patch]
-        own = known @ Vl.T
-        centre = Vl.mean(axis=1, keepdims=True)
-        pull = (gap + own / n_draws) @ Vl - np.sum(Vl * Vl, axis=0) / (2 * n_draws)
+        part = before @ Vl.T  # of the poses that comes from this patch
+        lengths = np.sum(Vl * Vl, axis=0)
+        pull = (gap + part / n_draws) @ Vl - lengths / (2 * n_draws)
         logits = n_draws * scores[:, patch] + label_weight * pull
-        reach = np.max(np.sum((Vl - centre) ** 2, axis=0))
+        # several draws share q, which leaves a square: bounded by a divergence (Pinsker)
+        deviation = Vl - Vl.mean(axis=1, keepdims=True)
+        reach = np.max(np.sum(deviation**2, axis=0))
         slack = label_weight * (1 - 1 / n_draws) * reach
         if slack:
-            logits += slack * np.log(np.maximum(known, 1e-300))
+            logits += slack * np.log(np.maximum(before, 1e-300))
         q[:, patch] = softmax(logits / (n_draws + slack), axis=1)
-        gap += own - q[:, patch] @ Vl.T
+        gap += part - q[:, patch] @ Vl.T
     return q
 
 # %% ../../nbs/deeper/joint.ipynb #joint-20
@@ -91,46 +96,54 @@ def _second_moments_of_kinds(q, pooling, n_draws):
     "Σ E[c cᵀ] (C, C) of pooled kinds with a constant, C = G · K + 1."
     c = _with_constant(pooled(q, pooling))
     G = len(pooling)
-    (_, L, K) = q.shape
-    each = np.stack([np.diag(q[:, l].sum(axis=0)) - q[:, l].T @ q[:, l] for l in range(L)])
+    _, L, K = q.shape
+    # covariance of one draw, Σ diag(q) − q qᵀ; patches are drawn independently
+    each = np.empty((L, K, K))
+    for l in range(L):
+        ql = q[:, l]
+        each[l] = np.diag(ql.sum(axis=0)) - ql.T @ ql
     spread = np.einsum("gl,hl,lkj->gkhj", pooling, pooling, each, optimize=True)
+    spread = spread.reshape(G * K, G * K)
     gram = c.T @ c
-    gram[:-1, :-1] += spread.reshape(G * K, G * K) / n_draws
+    gram[:-1, :-1] += spread / n_draws
     return gram
 
 # %% ../../nbs/deeper/joint.ipynb #fa4895a7
 def _drawn_kinds(shares, rng):
     "One-hot kinds (…, K), drawn with the probabilities `shares` (…, K)."
-    below = np.cumsum(shares, axis=-1) < rng.random((*shares.shape[:-1], 1))
-    chosen = np.minimum(np.sum(below, axis=-1), shares.shape[-1] - 1)
-    return np.eye(shares.shape[-1])[chosen]
+    K = shares.shape[-1]
+    uniform = rng.random((*shares.shape[:-1], 1))
+    below = np.cumsum(shares, axis=-1) < uniform
+    chosen = np.minimum(
+        np.sum(below, axis=-1),
+        K - 1,
+    )  # a sum may stay below 1 by rounding
+    return np.eye(K)[chosen]
 
 
 def _label_log_probability(poses, y):
     "log P(y | c) (n,) of W c (n, m, d)."
-    logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
+    logs = log_class_probabilities(
+        np.sum(poses**2, axis=2),
+        poses.shape[2],
+    )
     return logs[np.arange(len(y)), y]
 
 # %% ../../nbs/deeper/joint.ipynb #1bc831dd
-def _redrawn_kinds(
-    q,
-    scores,
-    V,
-    poses,
-    y,
-    label_weight,
-    rng,
-):
+def _redrawn_kinds(q, scores, V, poses, y, label_weight, rng):
     """One-hot q (n, L, K), in place: each patch in its turn proposed by the first layer,
     accepted by the label (capslit:joint-proposal). poses (n, m, d) = W c, in place as well.
     """
     proposed = _drawn_kinds(softmax(scores, axis=2), rng)
     logs = _label_log_probability(poses, y)
     for patch in range(q.shape[1]):
-        step = (proposed[:, patch] - q[:, patch]) @ V[patch].T
+        change = proposed[:, patch] - q[:, patch]
+        step = change @ V[patch].T
         moved = poses + step.reshape(poses.shape)
         after = _label_log_probability(moved, y)
-        accepted = np.log(rng.random(len(y))) < label_weight * (after - logs)
+        # the first layer proposes with its own probabilities: only the label's ratio is left
+        ratio = label_weight * (after - logs)
+        accepted = np.log(rng.random(len(y))) < ratio
         q[accepted, patch] = proposed[accepted, patch]
         poses[accepted] = moved[accepted]
         logs[accepted] = after[accepted]
@@ -144,38 +157,42 @@ def sampled_probabilities(
     shares = softmax(model.scores(parameters, z), axis=2)
     total = 0
     for _ in range(n_draws):
-        poses = _poses_of(parameters.weights[0], pooled(_drawn_kinds(shares, rng), model.pooling))
-        logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
+        codes = pooled(_drawn_kinds(shares, rng), model.pooling)
+        poses = _poses_of(parameters.weights[0], codes)
+        logs = log_class_probabilities(
+            np.sum(poses**2, axis=2),
+            poses.shape[2],
+        )
         total = total + np.exp(logs)
     return total / n_draws
 
 # %% ../../nbs/deeper/joint.ipynb #joint-26
 class MixtureCodes(NamedTuple):
-    "log π (1, K), μ (1, K, p), log σ² (1,), and weights W (1, m, d, C) of the capsules."
+    "A mixture of patches below, and the capsules above."
 
-    log_weights: np.ndarray
-    means: np.ndarray
-    log_variance: np.ndarray
-    weights: np.ndarray
+    log_weights: np.ndarray  # (1, K)        log π
+    means: np.ndarray  # (1, K, p)     μ
+    log_variance: np.ndarray  # (1,)          log σ²
+    weights: np.ndarray  # (1, m, d, C)  W of the capsules
 
 
 class GateCodes(NamedTuple):
-    "Gates (A, b) (1, K, p + 1), and weights W (1, m, d, C) of the capsules."
+    "Gates below, and the capsules above."
 
-    gates: np.ndarray
-    weights: np.ndarray
+    gates: np.ndarray  # (1, K, p + 1)  A and b
+    weights: np.ndarray  # (1, m, d, C)   W of the capsules
 
 # %% ../../nbs/deeper/joint.ipynb #joint-26-a
 class _CodeStatistics(NamedTuple):
-    "Sums over images: Σ q z̃ᵀ, or Σ (q − ρ) z̃ᵀ; Σ‖z‖²; Σ h̄ c̄ᵀ; Σ E[c cᵀ]; the bound."
+    "Sums over images."
 
-    kinds: np.ndarray
-    squares: np.ndarray
-    moments: np.ndarray
-    gram: np.ndarray
-    log_likelihood: np.ndarray
-    errors: np.ndarray
-    weight: np.ndarray
+    kinds: np.ndarray  # (1, K, p + 1)    Σ q z̃ᵀ, or for gates Σ (q − ρ) z̃ᵀ
+    squares: np.ndarray  # (1,)             Σ ‖z‖²
+    moments: np.ndarray  # (1, m, d, C)     Σ h̄ c̄ᵀ
+    gram: np.ndarray  # (1, C, C)        Σ E[c cᵀ]
+    log_likelihood: np.ndarray  # (1,)             the bound
+    errors: np.ndarray  # (1,)
+    weight: np.ndarray  # (1,)
 
 # %% ../../nbs/deeper/joint.ipynb #joint-27
 @dataclass(frozen=True)
@@ -186,7 +203,7 @@ class _Kinds(WarmStarts):
     With a generator `rng` the kinds are drawn (capslit:joint-proposal), one draw for each patch.
     """
 
-    pooling: np.ndarray
+    pooling: np.ndarray  # (G, L)
     n_kinds: int
     n_draws: int = 1
     label_weight: float = 1.0
@@ -200,10 +217,10 @@ class _Kinds(WarmStarts):
 
     def warm_starts(self, n_problems: int) -> np.ndarray | None:
         "An empty memory of `n_images`; None if no kinds are improved."
-        shape = n_problems, self.n_images, self.pooling.shape[1], self.n_kinds
-        if self.n_images and self.n_sweeps:
-            return np.zeros(shape)
-        return None
+        if not (self.n_images and self.n_sweeps):
+            return None
+        n_patches = self.pooling.shape[1]
+        return np.zeros((n_problems, self.n_images, n_patches, self.n_kinds))
 
     def block_rows(self, parameters: Any) -> int:
         "Images per block."
@@ -213,41 +230,75 @@ class _Kinds(WarmStarts):
 class _Bound(_Kinds):
     "Base: the bound of images, and the kinds that are best."
 
-    def kinds(self, parameters: Any, z: np.ndarray, y: np.ndarray, row: Any) -> tuple:
+    def kinds(
+        self,
+        parameters: Any,
+        z: np.ndarray,
+        y: np.ndarray,
+        row: Any,
+    ) -> tuple:
         "Scores and posterior probabilities of kinds (n, L, K), given the labels."
         scores = self.scores(parameters, z)
         weights = parameters.weights[0]
         q = softmax(scores, axis=2)
         if self.memory is not None:
-            known = self.memory[0][0, row]
-            q = np.where(known.any(axis=(1, 2), keepdims=True), known, q)
+            # kinds go on from where the last E-step left them: only so the bound never falls
+            remembered = self.memory[0][0, row]
+            there = remembered.any(axis=(1, 2), keepdims=True)
+            q = np.where(there, remembered, q)
         V = _place_weights(weights, self.pooling)
         if self.rng is not None:
             q = self.redrawn(q, scores, V, weights, y)
-        for _ in range(self.n_sweeps if self.rng is None else 0):
-            poses = _poses_of(weights, pooled(q, self.pooling))
-            gap = (posterior_mean(poses, y) - poses).reshape(len(z), -1)
-            q = _improved_kinds(q, scores, V, gap, self.n_draws, self.label_weight)
+        else:
+            for _ in range(self.n_sweeps):
+                poses = _poses_of(weights, pooled(q, self.pooling))
+                gap = (posterior_mean(poses, y) - poses).reshape(
+                    len(z),
+                    -1,
+                )
+                q = _improved_kinds(q, scores, V, gap, self.n_draws, self.label_weight)
         if self.memory is not None:
             self.memory[1][0, row] = q
         return scores, q
 
-    def redrawn(self, q: Any, scores: Any, V: Any, weights: Any, y: np.ndarray) -> np.ndarray:
+    def redrawn(
+        self,
+        q: Any,
+        scores: Any,
+        V: Any,
+        weights: Any,
+        y: np.ndarray,
+    ) -> np.ndarray:
         "One-hot kinds (n, L, K) after `n_sweeps`; drawn from q, if it is not one-hot yet."
         q = _drawn_kinds(q, self.rng)
         for _ in range(self.n_sweeps):
             poses = _poses_of(weights, pooled(q, self.pooling))
-            q = _redrawn_kinds(q, scores, V, poses, y, self.label_weight, self.rng)
+            q = _redrawn_kinds(
+                q,
+                scores,
+                V,
+                poses,
+                y,
+                self.label_weight,
+                self.rng,
+            )
         return q
 
-    def terms(self, parameters: Any, scores: np.ndarray, q: np.ndarray, y: np.ndarray) -> tuple:
+    def terms(
+        self,
+        parameters: Any,
+        scores: np.ndarray,
+        q: np.ndarray,
+        y: np.ndarray,
+    ) -> tuple:
         "What the kinds cost, log P(y | c̄) and the price of uncertainty, (n,) each."
         weights = parameters.weights[0]
         poses = _poses_of(weights, pooled(q, self.pooling))
-        logs = log_class_probabilities(np.sum(poses**2, axis=2), poses.shape[2])
-        own = np.sum(q * (scores - np.log(np.maximum(q, 1e-300))), axis=(1, 2))
-        price = _uncertainty(q, _place_weights(weights, self.pooling)) / (2 * self.n_draws)
-        return self.n_draws * own, logs[np.arange(len(y)), y], price
+        entropy = scores - np.log(np.maximum(q, 1e-300))  # 0 log 0 is 0
+        kinds = np.sum(q * entropy, axis=(1, 2))
+        V = _place_weights(weights, self.pooling)
+        price = _uncertainty(q, V) / (2 * self.n_draws)
+        return self.n_draws * kinds, _label_log_probability(poses, y), price
 
 # %% ../../nbs/deeper/joint.ipynb #joint-29
 class JointRegression(_Bound):
@@ -258,38 +309,53 @@ class JointRegression(_Bound):
     """
 
     def scores(self, parameters: MixtureCodes, z: np.ndarray) -> np.ndarray:
-        "log π_k N(z; μ_k, σ² I) (n, L, K); acceleration may leave π that do not sum to one."
+        "log π_k N(z; μ_k, σ² I) (n, L, K)."
         log_weights, mu, log_variance = (a[0] for a in parameters[:3])
         variance = np.exp(log_variance)
-        constant = log_softmax(log_weights) - np.sum(mu * mu, axis=1) / (2 * variance)
-        constant = constant - z.shape[-1] * (np.log(2 * np.pi) + log_variance) / 2
-        own = np.einsum("nlp,nlp->nl", z, z)[..., None] / (2 * variance)
-        return z @ (mu.T / variance) + constant - own
+        # acceleration may leave π that do not sum to one
+        p = z.shape[-1]
+        lengths = np.sum(mu * mu, axis=1)
+        constant = log_softmax(log_weights) - lengths / (2 * variance)
+        constant = constant - p * (np.log(2 * np.pi) + log_variance) / 2
+        squares = np.einsum("nlp,nlp->nl", z, z)[..., None]
+        return z @ (mu.T / variance) + constant - squares / (2 * variance)
 
     def count_errors(self, parameters: Any, batch: tuple, scores: Any = None) -> ErrorCount:
         "ErrorCount of a batch: of the longest pose, with kinds that do not see the label."
         z, y = batch[:2]
-        q = softmax(self.scores(parameters, z) if scores is None else scores, axis=2)
+        if scores is None:
+            scores = self.scores(parameters, z)
+        q = softmax(scores, axis=2)
         poses = _poses_of(parameters.weights[0], pooled(q, self.pooling))
-        wrong = np.argmax(np.sum(poses**2, axis=2), axis=1) != y
-        return ErrorCount(np.array([float(np.sum(wrong))]), np.array([float(len(y))]))
+        longest = np.argmax(np.sum(poses**2, axis=2), axis=1)
+        wrong = longest != y
+        return ErrorCount(
+            np.array([float(np.sum(wrong))]),
+            np.array([float(len(y))]),
+        )
 
     def e_step(self, parameters: Any, batch: tuple) -> _CodeStatistics:
         "CodeStatistics of a batch, after the kinds have been improved."
         z, y, _, row = batch
         scores, q = self.kinds(parameters, z, y, row)
-        own, logs, price = self.terms(parameters, scores, q, y)
+        kinds, logs, price = self.terms(parameters, scores, q, y)
         c = _with_constant(pooled(q, self.pooling))
-        h = posterior_mean(_poses_of(parameters.weights[0], c[:, :-1]), y)
+        h = posterior_mean(
+            _poses_of(parameters.weights[0], c[:, :-1]),
+            y,
+        )
         sums = (
             self.counted(scores, q, z),
             np.sum(z * z),
             np.einsum("njd,nc->jdc", h, c, optimize=True),
             _second_moments_of_kinds(q, self.pooling, self.n_draws),
-            np.sum(own + self.label_weight * (logs - price)),
+            np.sum(kinds + self.label_weight * (logs - price)),
         )
         errors = self.count_errors(parameters, batch, scores)
-        return _CodeStatistics(*(np.asarray(a)[None] for a in sums), *errors)
+        return _CodeStatistics(
+            *(np.asarray(a)[None] for a in sums),
+            *errors,
+        )
 
     def counted(self, scores: np.ndarray, q: np.ndarray, z: np.ndarray) -> np.ndarray:
         "Σ q z̃ᵀ (K, p + 1)."
@@ -297,23 +363,35 @@ class JointRegression(_Bound):
 
     def upper(self, statistics: _CodeStatistics) -> np.ndarray:
         "W (1, m, d, C)."
-        prior = np.append(np.full(statistics.gram.shape[-1] - 1, self.alpha / self.label_weight), 0)
+        prior = np.full(
+            statistics.gram.shape[-1],
+            self.alpha / self.label_weight,
+        )
+        prior[-1] = 0  # the constant is free
         return LeastSquares.from_gram(statistics.gram, alpha=prior).solve(statistics.moments)
 
     def m_step(self, parameters: MixtureCodes, statistics: _CodeStatistics) -> MixtureCodes:
+        weights = self.upper(statistics)
         if self.held is not None:
-            return MixtureCodes(*self.held, self.upper(statistics))
+            return MixtureCodes(*self.held, weights)
         sums = statistics.kinds[0]
-        N = np.maximum(sums[:, -1:], 1e-12)
+        N = np.maximum(
+            sums[:, -1:],
+            1e-12,
+        )  # a kind that no patch has keeps numbers
         mu = sums[:, :-1] / N
-        p = sums.shape[1] - 1
-        variance = (statistics.squares - np.sum(N * mu * mu)) / (p * np.sum(N))
-        log_weights = np.log(N / np.sum(N))[None, :, 0]
-        return MixtureCodes(log_weights, mu[None], np.log(variance), self.upper(statistics))
+        p = mu.shape[1]
+        total = np.sum(N)
+        variance = (statistics.squares - np.sum(N * mu * mu)) / (p * total)
+        log_weights = np.log(N / total)[None, :, 0]
+        return MixtureCodes(log_weights, mu[None], np.log(variance), weights)
 
     def objective(self, parameters: Any, statistics: _CodeStatistics) -> np.ndarray:
         "The bound, less α‖W‖²/2."
-        square = np.sum(parameters.weights[..., :-1] ** 2, axis=(1, 2, 3))
+        square = np.sum(
+            parameters.weights[..., :-1] ** 2,
+            axis=(1, 2, 3),
+        )
         return statistics.log_likelihood - self.alpha / 2 * square
 
 # %% ../../nbs/deeper/joint.ipynb #joint-30
@@ -328,27 +406,41 @@ class GatedRegression(JointRegression):
 
     def scores(self, parameters: GateCodes, z: np.ndarray) -> np.ndarray:
         "log ρ_k(z) (n, L, K)."
-        return log_softmax(_with_constant(z) @ parameters.gates[0].T, axis=-1)
+        return log_softmax(
+            _with_constant(z) @ parameters.gates[0].T,
+            axis=-1,
+        )
 
     def counted(self, scores: np.ndarray, q: np.ndarray, z: np.ndarray) -> np.ndarray:
         "Σ (q − ρ) z̃ᵀ (K, p + 1)."
-        return super().counted(scores, q - np.exp(scores), z)
+        return super().counted(
+            scores,
+            q - np.exp(scores),
+            z,
+        )
 
     def m_step(self, parameters: GateCodes, statistics: _CodeStatistics) -> GateCodes:
+        weights = self.upper(statistics)
         if self.held is not None:
-            return GateCodes(*self.held, self.upper(statistics))
+            return GateCodes(*self.held, weights)
+        # the curvature of log-softmax is at most ½: a step by this bound cannot overshoot
         gates = parameters.gates + 2 * self.solver.solve(statistics.kinds)
-        return GateCodes(gates, self.upper(statistics))
+        return GateCodes(gates, weights)
 
 # %% ../../nbs/deeper/joint.ipynb #joint-32
 def patches_of(layer: PatchFeatures, X: np.ndarray) -> tuple:
     """Whitened patches z (n, L, p) of images X (n, height · width), and pooling (G, L), of a fitted
     layer.
     """
-    images = np.asarray(X, np.float64).reshape(-1, *layer.image_shape_) / layer.scale_
+    images = np.asarray(X, np.float64).reshape(-1, *layer.image_shape_)
+    images = images / layer.scale_
     u = image_patches(images, layer.patch_size_, layer.stride_)
     v = normalise_contrast(u, layer.contrast_floor_) - layer.patch_mean_
-    z = (v @ layer.whitening_).reshape(len(u), -1, v.shape[-1])
+    z = (v @ layer.whitening_).reshape(
+        len(u),
+        -1,
+        v.shape[-1],
+    )
     return z, pooling_weights(*u.shape[1:3], layer.grids_)
 
 
@@ -364,20 +456,23 @@ def kinds_of(mixture: GaussianMixture) -> tuple:
 def gates_of(mixture: GaussianMixture, temperature: float = 1.0) -> np.ndarray:
     "Gates (1, K, p + 1) whose kinds are as probable as the mixture's responsibilities."
     A, b = sphere_filters(mixture)
-    return (
-        np.concatenate([A.T, (b + np.log(mixture.weights_))[:, None]], axis=1)[None] / temperature
-    )
+    bias = b + np.log(mixture.weights_)
+    return np.concatenate([A.T, bias[:, None]], axis=1)[None] / temperature
 
 
 def gate_solver(z: np.ndarray) -> LeastSquares:
     "Σ z̃ z̃ᵀ of patches (n, L, p), factorised."
-    rows = _with_constant(z).reshape(-1, z.shape[-1] + 1)
+    rows = _with_constant(z).reshape(
+        -1,
+        z.shape[-1] + 1,
+    )
     return LeastSquares.from_gram((rows.T @ rows)[None])
 
 # %% ../../nbs/deeper/joint.ipynb #joint-32-a
 def capsules_above(classifier: Any) -> np.ndarray:
     "Weights (1, m, d, C) of a fitted multiclass `CapsuleClassifier`."
-    return np.concatenate([classifier.coef_, classifier.intercept_[..., None]], axis=2)[None]
+    bias = classifier.intercept_[..., None]
+    return np.concatenate([classifier.coef_, bias], axis=2)[None]
 
 # %% ../../nbs/deeper/joint.ipynb #199db9e9
 def stochastic_em(
@@ -391,13 +486,23 @@ def stochastic_em(
     momentum: float = 0.0,
 ) -> list:
     "Parameters after each iteration, with `n_chains` draws of the kinds of each image."
+    # each chain is an image of its own, and the prior weighs as many times as much
     rows = np.repeat(np.arange(len(z)), n_chains)
-    many = z[rows], y[rows], None, np.arange(len(rows))
+    batch = z[rows], y[rows], None, np.arange(len(rows))
+    model = replace(
+        model,
+        rng=rng,
+        n_images=len(rows),
+        alpha=n_chains * model.alpha,
+    )
     if isinstance(model, GatedRegression):
-        own = {"solver": gate_solver(many[0])}
-    else:
-        own = {}
-    model = replace(model, rng=rng, n_images=len(rows), alpha=n_chains * model.alpha, **own)
-    begun = State.start(start, warm=model.warm_starts(1))
-    states = iterate(model, begun, many, (Round(n_iter),), momentum=momentum)
+        model = replace(model, solver=gate_solver(batch[0]))
+    state = State.start(start, warm=model.warm_starts(1))
+    states = iterate(
+        model,
+        state,
+        batch,
+        (Round(n_iter),),
+        momentum=momentum,
+    )
     return [state.parameters for state in islice(states, n_iter)]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from joblib import effective_n_jobs
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -53,33 +54,36 @@ from capslit.validation import (
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-10
 class _Scaled(NamedTuple):
-    "v_j = w_j / N (m, n), e = d / N, κ_0 … κ_3, and N = β + D/2, (n,) each."
+    "Squared norms w in units in which long poses have finite numbers."
 
-    v: np.ndarray
-    e: np.ndarray
-    kappa: list
-    N: np.ndarray
+    v: np.ndarray  # (m, n)  w_j / N
+    e: np.ndarray  # (n,)    d / N
+    kappa: list  # of four (n,)  κ_0 … κ_3
+    N: np.ndarray  # (n,)    β + D/2
 
 
 def _scaled(w, capsule_dim):
     "_Scaled of squared norms (m, n), in double precision."
     m = len(w)
-    D = len(w) * capsule_dim
-    w = np.minimum(w, np.finfo(w.dtype).max / (4 * m)).astype(np.float64)
+    D = m * capsule_dim
+    highest = np.finfo(w.dtype).max / (4 * m)  # whose sum is still finite
+    w = np.minimum(w, highest).astype(np.float64)
     w = np.minimum(w, 1e150)  # beyond it nothing changes
     beta = w.sum(axis=0) / 2
     N = beta + D / 2
     kappa = []
     for dim in (D - 2, D, D + 2, D + 4):
         rest, shrink = rest_and_shrink(beta, dim)
-        kappa.append(N / (beta + rest) * (N * shrink))
+        ratio = N / (beta + rest)  # in this order nothing overflows
+        kappa.append(ratio * (N * shrink))
     return _Scaled(w / N, capsule_dim / N, kappa, N)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-10-a
 def _both(s, v, u, first=0):
     "e² κ_f + e (v + u) κ_{f+1} + v u κ_{f+2} with f = `first`: 2P for f = 0."
     low, middle, high = s.kappa[first : first + 3]
-    return s.e**2 * low + s.e * (v + u) * middle + v * u * high
+    mixed = s.e * (v + u)
+    return s.e**2 * low + mixed * middle + v * u * high
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-11
 def _read(squared_norms, capsule_dim):
@@ -131,11 +135,14 @@ def pair_probability(squared_norms: Any, pairs: Any, capsule_dim: int) -> np.nda
 def _posterior(s, pairs):
     "Ratios (m, n) of posterior and prior means, and 2P (n,)."
     rows = np.arange(len(pairs))
-    (v, u) = _of_pairs(s.v, pairs)
+    v, u = _of_pairs(s.v, pairs)
     twice = _both(s, v, u)
-    ratio = np.repeat((_both(s, v, u, 1) / twice)[None], len(s.v), axis=0)
+    common = _both(s, v, u, 1) / twice
+    ratio = np.repeat(common[None], len(s.v), axis=0)
+    # the two labels gain, each the more, the longer the pose of the other
     for label, other in ((pairs[:, 0], u), (pairs[:, 1], v)):
-        ratio[label, rows] += 2 * (s.e * s.kappa[1] + other * s.kappa[2]) / (s.N * twice)
+        gain = s.e * s.kappa[1] + other * s.kappa[2]
+        ratio[label, rows] += 2 * gain / (s.N * twice)
     return ratio, twice
 
 
@@ -153,9 +160,9 @@ def _among(s):
     "P(label is one of two different ones) (m, n)."
     m = len(s.v)
     others = s.v.sum(axis=0) - s.v
-    (low, middle, high) = s.kappa[:3]
-    e = s.e
-    P = (m - 1) * e**2 * low + e * ((m - 1) * s.v + others) * middle + s.v * others * high
+    low, middle, high = s.kappa[:3]
+    mixed = s.e * ((m - 1) * s.v + others)
+    P = (m - 1) * s.e**2 * low + mixed * middle + s.v * others * high
     return 2 * P / P.sum(axis=0)
 
 
@@ -167,22 +174,25 @@ def label_probabilities(squared_norms: Any, capsule_dim: int) -> np.ndarray:
 def longest_two(w: np.ndarray) -> np.ndarray:
     "Rows (n, 2) of the two largest of values (m, n), in ascending order; of equals the first."
     best = w.argmax(axis=0)
-    rest = w.copy()
-    rest[best, np.arange(w.shape[1])] = -np.inf
-    return np.sort(np.stack([best, rest.argmax(axis=0)], axis=1), axis=1)
+    without = w.copy()
+    without[best, np.arange(w.shape[1])] = -np.inf
+    two = np.stack([best, without.argmax(axis=0)], axis=1)
+    return np.sort(two, axis=1)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-22
 def _rival(s, pairs):
     "2P (n,) of the most probable pair other than S."
     rows = np.arange(len(pairs))
-    own = np.maximum(*_of_pairs(s.v, pairs))
+    longer = np.maximum(*_of_pairs(s.v, pairs))
     outside = s.v.copy()
     for k in (0, 1):
         outside[pairs[:, k], rows] = -1
+    # it holds the longest pose outside of S, and the longest of all others
     best = outside.argmax(axis=0)
     longest = outside[best, rows]
     outside[best, rows] = -1
-    return _both(s, longest, np.maximum(own, outside.max(axis=0)))
+    second = np.maximum(longer, outside.max(axis=0))
+    return _both(s, longest, second)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-23
 @dataclass(frozen=True)
@@ -197,21 +207,20 @@ class _PairRegression(CapsuleRegression):
     def e_step(self, parameters, batch, threshold=None):
         "CapsuleStatistics of a batch; `threshold` (k,) is ν, 0 for plain EM."
         if threshold is None:
-            nu = np.zeros(len(self.dims))
-        else:
-            nu = threshold
+            threshold = np.zeros(len(self.dims))
         weights = parameters.weights
-        (x, pairs, weight) = batch
+        x, pairs, weight = batch
         poses, norms = pose_vectors(weights.astype(x.dtype, copy=False), x)
-        found = []
-        for h, norm, dims, limit in zip(poses, norms, self.dims, nu):
+        problems = []
+        for h, norm, dims, nu in zip(poses, norms, self.dims, threshold):
             s = _scaled(norm, int(dims[0]))
             ratio, twice = _posterior(s, pairs)
-            ratio[:, _rival(s, pairs) <= limit * twice] = 1
+            confident = _rival(s, pairs) <= nu * twice
+            ratio[:, confident] = 1  # they leave the weights as they are
             logs = np.log(twice / 2)
             wrong = _misnamed(norm, pairs)
-            found.append(_summed(h, ratio, logs, wrong, x, weight, weights.shape[3]))
-        return CapsuleStatistics(*map(np.stack, zip(*found)))
+            problems.append(_summed(h, ratio, logs, wrong, x, weight, weights.shape[3]))
+        return CapsuleStatistics(*map(np.stack, zip(*problems)))
 
     def count_errors(self, parameters, batch):
         "ErrorCount of a batch: examples of which not both labels are named."
@@ -219,13 +228,18 @@ class _PairRegression(CapsuleRegression):
         _, norms = pose_vectors(parameters.weights.astype(x.dtype, copy=False), x)
         if weight is None:
             weight = np.ones(len(x))
-        errors = np.array([weight @ _misnamed(norm, pairs) for norm in norms], np.float64)
-        return ErrorCount(errors, np.full(len(norms), weight.sum(dtype=np.float64)))
+        errors = [weight @ _misnamed(norm, pairs) for norm in norms]
+        total = weight.sum(dtype=np.float64)
+        return ErrorCount(
+            np.array(errors, np.float64),
+            np.full(len(norms), total),
+        )
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-24
 def _misnamed(norm, pairs):
     "Whether the longest two poses are other ones; NaN where lengths are not finite."
-    wrong = (longest_two(norm) != np.sort(pairs, axis=1)).any(axis=1)
+    named = longest_two(norm)
+    wrong = (named != np.sort(pairs, axis=1)).any(axis=1)
     return np.where(np.isfinite(norm.sum(axis=0)), wrong, np.nan)
 
 
@@ -256,12 +270,14 @@ def _exactly_one(n_classes):
     0 if the pair holds the first of the two only, 1 if the second only, −1 if both or neither.
     """
     first, second = np.triu_indices(n_classes, 1)
-    held = np.zeros((len(first), n_classes), bool)
-    rows = np.arange(len(first))
-    held[rows, first] = held[rows, second] = True
+    held = indicators(np.stack([first, second], axis=1), n_classes) > 0
     one = held[:, first].T
     other = held[:, second].T
-    return np.where(one & ~other, 0, np.where(other & ~one, 1, -1))
+    return np.where(
+        one & ~other,
+        0,
+        np.where(other & ~one, 1, -1),
+    )
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-55
 def strengths(odds: np.ndarray) -> np.ndarray:
@@ -269,10 +285,10 @@ def strengths(odds: np.ndarray) -> np.ndarray:
     labels (capslit:strengths).
     """
     k = odds.shape[1]
-    m = round((1 + (1 + 8 * k) ** 0.5) / 2)
+    m = round((1 + (1 + 8 * k) ** 0.5) / 2)  # k = m (m − 1) / 2
     sign = np.zeros((k, m), odds.dtype)
     rows = np.arange(k)
-    (first, second) = np.triu_indices(m, 1)
+    first, second = np.triu_indices(m, 1)
     sign[rows, first] = 1
     sign[rows, second] = -1
     return odds @ (sign / m)
@@ -282,11 +298,11 @@ def _among_two(log_strengths):
     """P(label is one of the two) (n, m) from log π (n, m); rows add up to 2
     (capslit:label-of-strengths).
     """
-    a, b = np.triu_indices(log_strengths.shape[1], 1)
+    m = log_strengths.shape[1]
+    a, b = np.triu_indices(m, 1)
     logs = log_strengths[:, a] + log_strengths[:, b]
-    P = np.exp(logs - logs.max(axis=1, keepdims=True))
-    P /= P.sum(axis=1, keepdims=True)
-    return P @ indicators(np.stack([a, b], axis=1), log_strengths.shape[1])
+    P = softmax(logs, axis=1)
+    return P @ indicators(np.stack([a, b], axis=1), m)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-26
 class Overlaid(NamedTuple):
@@ -308,35 +324,42 @@ def overlay(
     Images (N, height, width) have grey values from 0 to 1; scenes are larger by 2 `shift`. Every
     image comes first in as many scenes as every other, but for one.
     """
-    N, h, width = images.shape
-    first = np.concatenate([rng.permutation(N) for _ in range(-(-n // N))])[:n]
+    N, height, width = images.shape
+    rounds = [rng.permutation(N) for _ in range(-(-n // N))]
+    first = np.concatenate(rounds)[:n]
     second = rng.integers(N, size=n)
-    while (same := labels[first] == labels[second]).any():
+    same = labels[first] == labels[second]
+    while same.any():
         second[same] = rng.integers(N, size=same.sum())
-    scenes = np.zeros((n, h + 2 * shift, width + 2 * shift), np.float32)
+        same = labels[first] == labels[second]
+    rows = np.stack([first, second], axis=1)
+    n_shifts = 2 * shift + 1
+    scenes = np.zeros(
+        (n, height + 2 * shift, width + 2 * shift),
+        np.float32,
+    )
     places = np.empty((n, 2, 2), int)
-    for side, rows in enumerate((first, second)):
-        place = rng.integers((2 * shift + 1) ** 2, size=n)
-        for k in np.unique(place):
-            down, right = divmod(int(k), 2 * shift + 1)
+    for side in (0, 1):
+        place = rng.integers(n_shifts**2, size=n)
+        for k in np.unique(place):  # all scenes with one place at once
+            down, right = divmod(int(k), n_shifts)
             here = np.flatnonzero(place == k)
             places[here, side] = down, right
-            scenes[here, down : down + h, right : right + width] += images[rows[here]]
-    rows = np.stack([first, second], axis=1)
+            frame = scenes[:, down : down + height, right : right + width]
+            frame[here] += images[rows[here, side]]
     return Overlaid(np.minimum(scenes, 1), labels[rows], rows, places)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-29
 def _read_pairs(name, Y, n, n_classes=None):
     "The two labels (n, 2) in each row of an indicator matrix (n, n_classes), or ValueError."
-    Y = check_values(name, as_floating(name, Y.toarray() if hasattr(Y, "toarray") else Y))
-    check_shape(
-        name,
-        Y,
-        (n, n_classes),
-        hint="pass one row for each example, and one column for each class",
-    )
+    if hasattr(Y, "toarray"):
+        Y = Y.toarray()
+    Y = check_values(name, as_floating(name, Y))
+    hint = "pass one row for each example, and one column for each class"
+    check_shape(name, Y, (n, n_classes), hint=hint)
     check_number(f"the number of columns of {name}", Y.shape[1], at_least=3, integer=True)
-    wrong = np.flatnonzero(((Y != 0) & (Y != 1)).any(axis=1) | (Y.sum(axis=1) != 2))
+    other = ((Y != 0) & (Y != 1)).any(axis=1)
+    wrong = np.flatnonzero(other | (Y.sum(axis=1) != 2))
     if wrong.size:
         raise ValueError(
             f"{name} must hold zeros and two ones in each row, but row {wrong[0]} (from 0) does"
@@ -347,9 +370,9 @@ def _read_pairs(name, Y, n, n_classes=None):
 
 def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
     "The indicator matrix (n, n_classes) of two labels (n, 2) each."
-    found = np.zeros((len(pairs), n_classes), dtype=int)
-    np.put_along_axis(found, pairs, 1, axis=1)
-    return found
+    Y = np.zeros((len(pairs), n_classes), dtype=int)
+    np.put_along_axis(Y, pairs, 1, axis=1)
+    return Y
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
 def _in_subspaces(targets, dims, moments, affine, rng):
@@ -373,13 +396,12 @@ def _problem_of_pairs(
     targets = np.arange(n_classes)[None]
     dims = np.full((1, n_classes), capsule_dim)
     labels = range(n_classes)
-    both = [second_moments((X, pairs[:, k], None), labels, affine) for k in (0, 1)]
-    moments = SecondMoments(both[0].gram + both[1].gram, both[0].weight + both[1].weight)
-    gram = moments.gram.sum(axis=0) / 2  # every example stands in two classes
+    one, other = (second_moments((X, y, None), labels, affine) for y in pairs.T)
+    moments = SecondMoments(one.gram + other.gram, one.weight + other.weight)
+    gram = moments.gram.sum(axis=0) / 2  # every example is in two classes
     start = _in_subspaces(targets, dims, moments, affine, rng)
-    model = _PairRegression(
-        targets, dims, least_squares(targets, gram[None], alpha, affine), alpha, affine
-    )
+    solver = least_squares(targets, gram[None], alpha, affine)
+    model = _PairRegression(targets, dims, solver, alpha, affine)
     return model, CapsuleParameters(start)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-54
@@ -397,12 +419,14 @@ def _problems_of_two_labels(
     """
     targets = _exactly_one(n_classes)
     dims = np.full((n_classes * (n_classes - 1) // 2, 2), capsule_dim)
-    each = second_moments((X, _pair_numbers(pairs, n_classes), None), range(len(targets)), affine)
-    holds = indicators(np.stack(np.triu_indices(n_classes, 1), axis=1), n_classes)
-    own = [rows > 0 for rows in holds.T]  # the pairs with a label
+    numbers = _pair_numbers(pairs, n_classes)
+    each = second_moments((X, numbers, None), range(len(targets)), affine)
+    all_pairs = np.stack(np.triu_indices(n_classes, 1), axis=1)
+    with_label = indicators(all_pairs, n_classes).T > 0  # (n_classes, pairs)
+    # a label starts in the subspace of all pairs that hold it
     moments = SecondMoments(
-        np.stack([each.gram[some].sum(axis=0) for some in own]),
-        np.stack([each.weight[some].sum() for some in own]),
+        np.stack([each.gram[rows].sum(axis=0) for rows in with_label]),
+        np.stack([each.weight[rows].sum() for rows in with_label]),
     )
     start = _in_subspaces(capsule_targets(n_classes, "ovo"), dims, moments, affine, rng)
     solver = least_squares(targets, each.gram, alpha, affine)
@@ -414,10 +438,8 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _norms(self, X):
         "Pose vectors (m, d, n) and their squared lengths (m, n)."
-        check_is_fitted(self)
-        X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
-        weights = np.concatenate([self.coef_, self.intercept_[..., None]], axis=2)[None]
-        poses, norms = pose_vectors(weights.astype(X.dtype), X)
+        X, weights = self._checked(X)
+        poses, norms = pose_vectors(weights[None], X)
         if not np.all(np.isfinite(norms)):
             raise ValueError(
                 "X is too large for this model: its pose vectors overflow; scale X as the training"
@@ -425,23 +447,37 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
             )
         return poses[0], norms[0]
 
-    def _asked(self, X, what):
-        """Values (n, …) that the method `what` of the stacked problems' Predictor gives for inputs,
+    def _checked(self, X):
+        "Checked inputs, and the weights of the constant next to the others, in their precision."
+        check_is_fitted(self)
+        X = validate_inputs(
+            self,
+            X,
+            reset=False,
+            dtype=[np.float64, np.float32],
+            order="C",
+        )
+        weights = np.concatenate(
+            [self.coef_, self.intercept_[..., None]],
+            axis=-1,
+        )
+        return X, weights.astype(X.dtype)
+
+    def _by_problem(self, X, method):
+        """Values (n, …) that a method of the stacked problems' Predictor gives for inputs,
         block by block.
         """
-        check_is_fitted(self)
-        X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
-        weights = np.concatenate([self.coef_, self.intercept_[..., None]], axis=-1)
+        X, weights = self._checked(X)
         dims = np.full(weights.shape[:2], weights.shape[2])
-        read = getattr(Predictor(weights.astype(X.dtype), dims, pairs=True), what)
-        blocks = (X[at : at + 4096] for at in range(0, len(X), 4096))
-        return [read(block) for block in blocks]
+        read = getattr(Predictor(weights, dims, pairs=True), method)
+        return [read(X[start : start + 4096]) for start in range(0, len(X), 4096)]
 
     def _strengths(self, X):
         "log π (n, n_classes) from what each two labels say."
-        shares = np.concatenate(self._asked(X, "shares"), axis=-1)
-        shares = np.maximum(shares, np.finfo(shares.dtype).tiny)
-        return strengths(np.log(shares[:, 0] / shares[:, 1]).T)
+        shares = np.concatenate(self._by_problem(X, "shares"), axis=-1)
+        shares = np.maximum(shares, np.finfo(shares.dtype).tiny)  # odds stay finite
+        odds = np.log(shares[:, 0] / shares[:, 1])
+        return strengths(odds.T)
 
     def predict_pairs(self, X: Any) -> np.ndarray:
         """The two classes (n, 2) with the longest poses, or of the largest strengths, in the order
@@ -467,7 +503,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         capsule_dim).
         """
         if self.architecture == "ovo":
-            return np.concatenate(self._asked(X, "transform"))
+            return np.concatenate(self._by_problem(X, "transform"))
         poses = self._norms(X)[0]
         return poses.reshape(-1, poses.shape[-1]).T
 
@@ -592,38 +628,47 @@ class CapsulePairClassifier(Saved, _Named):
         else:
             held_out = self._examples("X_val", X_val, "Y_val", Y_val, False, n_classes)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        several = self.architecture == "ovo"
-        if several:
-            posed = _problems_of_two_labels
+        X, pairs, _ = batch
+        if self.architecture == "ovo":
+            make = _problems_of_two_labels
         else:
-            posed = _problem_of_pairs
-        model, start = posed(*batch[:2], n_classes, self.capsule_dim, self.alpha, True, rng)
-        if several:  # the pairs of labels are the classes of the problems
-            batch, held_out = (
-                b and model.prepare((b[0], _pair_numbers(b[1], n_classes), None))
-                for b in (batch, held_out)
-            )
-        settings = self._settings() | {"monitor": "validation" if held_out else "objective"}
-        result = em.fit(model, start, batch, validation=held_out, checkpoint=checkpoint, **settings)
+            make = _problem_of_pairs
+        model, start = make(X, pairs, n_classes, self.capsule_dim, self.alpha, True, rng)
+        if self.architecture == "ovo":
+            batch = self._by_number(model, batch, n_classes)
+            held_out = held_out and self._by_number(model, held_out, n_classes)
+        result = em.fit(
+            model,
+            start,
+            batch,
+            validation=held_out,
+            checkpoint=checkpoint,
+            monitor="validation" if held_out else "objective",
+            **self._settings(),
+        )
         self._keep(result, n_classes)
         return self
+
+    def _by_number(self, model, batch, n_classes):
+        "A batch in which pairs of labels are classes, as the problems of two labels need it."
+        X, pairs, _ = batch
+        return model.prepare((X, _pair_numbers(pairs, n_classes), None))
 
     def _settings(self):
         "Arguments of `em.fit`."
         schedule = Schedule(self.thresholds, self.patience)
         schedule.check()
         rounds = schedule.rounds()
-        momentum = self.momentum
         plain = not any(r.options["threshold"] for r in rounds)
-        if plain and momentum:
-            moved = {"acceleration": SafeMomentum(momentum)}
+        # with thresholds the objective may fall anyway, and no step is taken back
+        if plain and self.momentum:
+            steps = {"acceleration": SafeMomentum(self.momentum)}
         else:
-            moved = {"momentum": momentum}
-        if self.n_jobs is None:
-            n_threads = None
-        else:
+            steps = {"momentum": self.momentum}
+        n_threads = None
+        if self.n_jobs is not None:
             n_threads = effective_n_jobs(self.n_jobs)
-        return moved | {
+        return steps | {
             "rounds": rounds,
             "tol": self.tol,
             "max_iter": self.max_iter,

@@ -44,22 +44,25 @@ def image_patches(images: np.ndarray, size: tuple, stride: int = 1) -> np.ndarra
     "Patches (n, rows, columns, p) of images (n, height, width), at every `stride`-th pixel."
     views = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
     views = views[:, ::stride, ::stride]
-    return views.reshape(*views.shape[:3], size[0] * size[1])
+    n, rows, columns = views.shape[:3]
+    return views.reshape(n, rows, columns, -1)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-008
 def normalise_contrast(patches: np.ndarray, floor: float) -> np.ndarray:
     "Patches (…, p) less their mean, over the root of their mean square plus `floor`."
     v = patches - np.mean(patches, axis=-1, keepdims=True)
     square = np.mean(v * v, axis=-1, keepdims=True) + floor
-    return v / np.sqrt(np.where(square > 0, square, 1))
+    square = np.where(square > 0, square, 1)  # a blank patch without a floor stays blank
+    return v / np.sqrt(square)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-012
 def _whitening_matrix(covariance, floor):
     "Symmetric Q (p, p) that whitens patches of this covariance where it is well above `floor`."
     values, axes = np.linalg.eigh(covariance)
     values = np.maximum(values, 0) + floor
-    keep = values > 1e-10 * max(values[-1], 1e-300)
-    return (axes[:, keep] / np.sqrt(values[keep])) @ axes[:, keep].T
+    keep = values > 1e-10 * max(values[-1], 1e-300)  # the mean of a patch has no variance
+    axes = axes[:, keep]
+    return (axes / np.sqrt(values[keep])) @ axes.T
 
 # %% ../../nbs/deeper/patches.ipynb #cell-019
 class _EqualSpheres(Mixtures):
@@ -67,12 +70,12 @@ class _EqualSpheres(Mixtures):
 
     def m_step(self, parameters, statistics: MixtureStatistics) -> MixtureParameters:
         "MixtureParameters from statistics."
-        found = super().m_step(parameters, statistics)
-        share = np.exp(found.log_weights)[..., None]
-        variance = np.sum(share * found.covariances, axis=1, keepdims=True)
+        new = super().m_step(parameters, statistics)
+        share = np.exp(new.log_weights)[..., None]
+        variance = np.sum(share * new.covariances, axis=1, keepdims=True)
         variance /= np.sum(share, axis=1, keepdims=True)
-        variance = np.broadcast_to(variance, found.means.shape).copy()
-        return found._replace(covariances=variance, precisions_cholesky=variance**-0.5)
+        variance = np.broadcast_to(variance, new.means.shape).copy()
+        return new._replace(covariances=variance, precisions_cholesky=variance**-0.5)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-020
 def _spheres_to_learn(z, n_components, rng):
@@ -80,17 +83,20 @@ def _spheres_to_learn(z, n_components, rng):
     m = n_components
     p = z.shape[1]
     typical = max(float(np.mean(z * z)), 1e-3)
-    means = z[None, rng.permutation(len(z))[:m]]
-    start = np.full((1, m), 1 / m), means, np.full((1, m, p), typical / 2)
-    return _EqualSpheres("spherical", 1e-6), mixture_parameters(*start)
+    means = z[rng.permutation(len(z))[:m]]
+    shares = np.full((1, m), 1 / m)
+    variances = np.full((1, m, p), typical / 2)
+    start = mixture_parameters(shares, means[None], variances)
+    return _EqualSpheres("spherical", 1e-6), start
 
 
 def _as_mixture(model, parameters):
     "The fitted estimator with these parameters."
-    found = GaussianMixture(parameters.means.shape[1], covariance_type="spherical")
-    found._keep(replace(model, origin=0.0), parameters)
-    found.n_features_in_ = parameters.means.shape[2]
-    return found
+    _, m, p = parameters.means.shape
+    mixture = GaussianMixture(m, covariance_type="spherical")
+    mixture._keep(replace(model, origin=0.0), parameters)
+    mixture.n_features_in_ = p
+    return mixture
 
 # %% ../../nbs/deeper/patches.ipynb #cell-027
 def sphere_filters(mixture: GaussianMixture) -> tuple:
@@ -107,6 +113,7 @@ def _responsibilities(scores, temperature=1.0):
         scores[:] = 0
         scores[np.arange(len(scores)), best] = 1
         return scores
+    # in place: scores are the largest arrays of a block, and have to stay in the cache
     scores -= np.max(scores, axis=1, keepdims=True)
     scores /= scores.dtype.type(temperature)
     np.exp(scores, out=scores)
@@ -129,32 +136,29 @@ def pooling_weights(rows: int, columns: int, grids: Sequence) -> np.ndarray:
     def bands(n, g):
         g = min(g, n)
         centres = (np.arange(g) + 0.5) * n / g - 0.5
-        share = np.array([np.interp(np.arange(n), centres, one) for one in np.eye(g)])
-        return share / share.sum(axis=1, keepdims=True)
+        # a patch between two centres counts for both, by its distance
+        share = [np.interp(np.arange(n), centres, one) for one in np.eye(g)]
+        return share / np.sum(share, axis=1, keepdims=True)
 
-    return np.concatenate([np.kron(bands(rows, g), bands(columns, g)) for g in grids])
+    regions = [np.kron(bands(rows, g), bands(columns, g)) for g in grids]
+    return np.concatenate(regions)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-035
 def _patch_sizes(shape, patch_size, stride, pooling):
     'Height and width of a patch, stride, and grids, with "auto" resolved.'
     side = min(shape)
-    longer = max(shape)
     if patch_size == "auto":
-        size = max(3, round(side / 5))
+        patch_size = max(3, round(side / 5))
     else:
-        size = patch_size
-    if patch_size != "auto":
-        check_number("patch_size", size, at_most=longer, integer=True, hint=f"images are {shape}")
-    step = max(1, side // 14) if stride == "auto" else stride
-    most = max((s - min(size, s)) // step + 1 for s in shape)
-    if isinstance(pooling, str):
-        grids = max(1, min(4, most // 2))
-    else:
-        grids = pooling
-    if isinstance(grids, Sequence):
-        grids = tuple(grids)
-    else:
-        grids = (grids,)
+        hint = f"images are {shape}"
+        check_number("patch_size", patch_size, at_most=max(shape), integer=True, hint=hint)
+    if stride == "auto":
+        stride = max(1, side // 14)
+    size = tuple(min(patch_size, s) for s in shape)  # a strip has patches of one row
+    most = max((s - extent) // stride + 1 for s, extent in zip(shape, size))
+    if pooling == "auto":
+        pooling = max(1, min(4, most // 2))
+    grids = tuple(pooling) if isinstance(pooling, Sequence) else (pooling,)
     if not grids:
         raise ValueError("pooling is empty; pass a number of regions per side, or several")
     for g in grids:
@@ -166,39 +170,43 @@ def _patch_sizes(shape, patch_size, stride, pooling):
             integer=True,
             hint=f"there are {most} patches along a side",
         )
-    return tuple(min(size, s) for s in shape), step, tuple(int(g) for g in grids)
+    return size, stride, tuple(int(g) for g in grids)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-037
 def _drawn_patches(X, shape, size, count, least, rng):
     """Up to `count` patches (…, p) of images X (n, height · width), without blank ones if `least`
     remain.
     """
-    height, width = (side - s + 1 for side, s in zip(shape, size))
-    total = len(X) * height * width
-    several = 4 * count
-    if total <= several:
-        at = np.arange(total)
+    rows, columns = (side - s + 1 for side, s in zip(shape, size))
+    total = len(X) * rows * columns
+    enough = 4 * count  # many patches of images of strokes are blank
+    if total <= enough:
+        place = np.arange(total)
     else:
-        at = rng.randint(total, size=several)
-    image, at = np.divmod(at, height * width)
-    row, column = np.divmod(at, width)
-    inside = (shape[1] * np.arange(size[0])[:, None] + np.arange(size[1])).ravel()
-    found = X[image[:, None], (shape[1] * row + column)[:, None] + inside].astype(np.float64)
-    variance = np.var(found / (np.max(np.abs(found)) or 1), axis=1)
+        place = rng.randint(total, size=enough)
+    image, place = np.divmod(place, rows * columns)
+    row, column = np.divmod(place, columns)
+    width = shape[1]
+    corner = width * row + column
+    inside = width * np.arange(size[0])[:, None] + np.arange(size[1])
+    patches = X[image[:, None], corner[:, None] + inside.ravel()].astype(np.float64)
+    unit = np.max(np.abs(patches)) or 1  # in which squares do not overflow
+    variance = np.var(patches / unit, axis=1)
     kept = np.flatnonzero(variance > 1e-3 * np.mean(variance))
-    if not (len(kept) >= least):
-        kept = np.arange(len(found))
-    return found[rng.permutation(kept)[:count]]
+    if len(kept) < least:
+        kept = np.arange(len(patches))
+    return patches[rng.permutation(kept)[:count]]
 
 # %% ../../nbs/deeper/patches.ipynb #cell-039
 def _principal_axes(covariance, count):
     "The `count` largest eigenvalues, and their eigenvectors as rows, largest element positive."
     p = len(covariance)
     values, axes = eigh(covariance, subset_by_index=(p - count, p - 1))
-    values = values[::-1]
     axes = axes[:, ::-1].T
-    largest = np.take_along_axis(axes, np.argmax(np.abs(axes), axis=1)[:, None], axis=1)
-    return values, np.where(largest < 0, -axes, axes).astype(np.float32)
+    place = np.argmax(np.abs(axes), axis=1)[:, None]
+    largest = np.take_along_axis(axes, place, axis=1)  # whose sign decides: eigh's is arbitrary
+    axes = np.where(largest < 0, -axes, axes)
+    return values[::-1], axes.astype(np.float32)
 
 # %% ../../nbs/deeper/patches.ipynb #cell-041
 class _PooledCodes:
@@ -207,8 +215,13 @@ class _PooledCodes:
     def _patches(self, X):
         "Whitened patches (b, p) of images X (n, height · width)."
         with np.errstate(over="ignore"):
-            X = np.clip(X / self.scale_, -1e15, 1e15).astype(np.float32)
-        u = image_patches(X.reshape(-1, *self.image_shape_), self.patch_size_, self.stride_)
+            X = np.clip(X / self.scale_, -1e15, 1e15)  # whose squares are finite
+        X = X.astype(np.float32)
+        u = image_patches(
+            X.reshape(-1, *self.image_shape_),
+            self.patch_size_,
+            self.stride_,
+        )
         return self._whitened(u).reshape(-1, u.shape[-1])
 
     def _whitened(self, patches):
@@ -240,13 +253,12 @@ class _PooledCodes:
 
     def _pooled(self, X):
         "Features (n, regions · n_components) of images X (n, height · width)."
-        z = self._patches(X)
-        (rows, columns) = self._places()
-        codes = self._coded(z)
+        codes = self._coded(self._patches(X))
+        rows, columns = self._places()
         weights = pooling_weights(rows, columns, self.grids_).astype(np.float32)
         pooled = weights @ codes.reshape(len(X), rows * columns, -1)
         if self.coding == "responsibilities":
-            np.sqrt(pooled, out=pooled)
+            np.sqrt(pooled, out=pooled)  # shares vary with their root
         return pooled.reshape(len(X), -1)
 
     def _projected(self, X):
@@ -260,14 +272,18 @@ class _PooledCodes:
     def _block(self):
         "How many images are coded at a time, such that their codes stay in the cache."
         height, width = (s // self.stride_ for s in self.image_shape_)
-        return int(np.clip(2**21 // (height * width * self.n_components_), 1, 1024))
+        codes = height * width * self.n_components_
+        return int(np.clip(2**21 // codes, 1, 1024))
 
     def _by_blocks(self, function, X, block):
         "Where blocks of images begin, and function(block)."
         starts = range(0, len(X), block)
-        with em.threads(None if self.n_jobs is None else effective_n_jobs(self.n_jobs)) as pool:
-            parts = em.ordered_map(lambda at: function(X[at : at + block]), starts, pool)
-            yield from zip(starts, parts)
+        blocks = (X[start : start + block] for start in starts)
+        n_threads = None
+        if self.n_jobs is not None:
+            n_threads = effective_n_jobs(self.n_jobs)
+        with em.threads(n_threads) as pool:
+            yield from zip(starts, em.ordered_map(function, blocks, pool))
 
 # %% ../../nbs/deeper/patches.ipynb #cell-044
 class PatchFeatures(
@@ -427,8 +443,8 @@ class PatchFeatures(
         check_is_fitted(self)
         X = self._images(X, reset=False)
         out = np.empty((len(X), self._n_features_out), np.float32)
-        for at, part in self._by_blocks(self._projected, X, self._block()):
-            out[at : at + len(part)] = part
+        for start, part in self._by_blocks(self._projected, X, self._block()):
+            out[start : start + len(part)] = part
         return out
 
     def transform_windows(
@@ -449,11 +465,10 @@ class PatchFeatures(
             codes = self._coded(self._whitened(patches).reshape(-1, patches.shape[-1]))
             codes = codes.reshape(*patches.shape[:3], -1)
             inside = slice(*np.searchsorted(rows, (first, first + 64)))
-            pooled = [
-                weights
-                @ codes[row, top : top + down, left : left + right].reshape(down * right, -1)
-                for row, (top, left) in zip(rows[inside] - first, places[inside])
-            ]
+            pooled = []
+            for row, (top, left) in zip(rows[inside] - first, places[inside]):
+                window = codes[row, top : top + down, left : left + right]
+                pooled.append(weights @ window.reshape(down * right, -1))
             pooled = np.sqrt(pooled).reshape(len(pooled), -1)
             if self.n_outputs is not None:
                 pooled = (pooled - self.mean_) @ self.components_.T
@@ -464,9 +479,12 @@ class PatchFeatures(
         "Mean log-density of the whitened patches of images X."
         check_is_fitted(self)
         X = self._images(X, reset=False)
-        score = lambda part: (self.mixture_.score(self._patches(part)), len(part))
-        found = [part for _, part in self._by_blocks(score, X, self._block())]
-        return sum(value * n for value, n in found) / len(X)
+
+        def total(part):
+            return self.mixture_.score(self._patches(part)) * len(part)
+
+        totals = self._by_blocks(total, X, self._block())
+        return sum(value for _, value in totals) / len(X)
 
     def _images(self, X, reset):
         "X checked; bytes stay bytes."
@@ -477,15 +495,15 @@ class PatchFeatures(
     def _resolve(self, X):
         "Set sizes and units from images X."
         self.image_shape_ = check_image_shape(self.image_shape, X.shape[1])
-        found = _patch_sizes(self.image_shape_, self.patch_size, self.stride, self.pooling)
-        self.patch_size_, self.stride_, self.grids_ = found
-        auto = self.temperature == "auto"
-        if auto:
+        self.patch_size_, self.stride_, self.grids_ = _patch_sizes(
+            self.image_shape_, self.patch_size, self.stride, self.pooling
+        )
+        self.temperature_ = self.temperature
+        if self.temperature == "auto":
             self.temperature_ = self._shared() ** 0.5
-        else:
-            self.temperature_ = self.temperature
         largest = max(float(X.max()), -float(X.min()))
-        check_size(np.array([largest], X.dtype if X.dtype.kind == "f" else np.float64))
+        precision = X.dtype if X.dtype.kind == "f" else np.float64
+        check_size(np.array([largest], precision))
         self.scale_ = largest or 1.0
 
     def _learn_patches(self, X, rng):
@@ -517,52 +535,55 @@ class PatchFeatures(
         self.patch_mean_ = np.mean(v, axis=0)
         self.whitening_ = np.eye(v.shape[1])
         if self.whitening is not None:
-            C = np.cov(v.T, bias=True).reshape(v.shape[1], -1)
-            self.whitening_ = _whitening_matrix(C, self.whitening * np.trace(C) / len(C))
-        self._learn_mixture(np.ascontiguousarray(self._whitened(u), np.float32), rng)
-
-    def _learn_mixture(self, z, rng):
-        "Set the mixture of whitened patches."
+            C = np.cov(v.T, bias=True).reshape(
+                v.shape[1],
+                -1,
+            )  # also of one pixel
+            floor = self.whitening * np.trace(C) / len(C)
+            self.whitening_ = _whitening_matrix(C, floor)
+        z = np.ascontiguousarray(self._whitened(u), np.float32)
         if self.n_factors:
             self._learn_analysers(z, rng)
             return
         model, start = _spheres_to_learn(z, self.n_components_, rng)
-        found = self._learn(model, start, (z, None))
-        self.mixture_ = _as_mixture(model, found)
+        self.mixture_ = _as_mixture(model, self._learn(model, start, (z, None)))
 
     def _learn_analysers(self, z, rng):
         "Set a mixture of factor analysers."
-        settings = {"tol": self.tol, "max_iter": self.max_iter, "patience": self.patience}
         self.mixture_ = MixtureOfFactorAnalyzers(
             self.n_components_,
             self.n_factors,
             noise=Noise("isotropic", added=0.01),
             init_params="random_from_data",
+            tol=self.tol,
+            max_iter=self.max_iter,
+            patience=self.patience,
             n_jobs=self.n_jobs,
             random_state=rng.randint(2**31),
-            **settings,
         ).fit(z)
         for name in ("n_iter_", "history_", "converged_", "lower_bound_"):
             setattr(self, name, getattr(self.mixture_, name))
 
     def _learn_projection(self, X):
         "Set the mean and the principal components of the pooled codes."
-        first = self._pooled(X[:100]).mean(axis=0)
-        total = np.zeros(first.size)
-        squares = np.zeros((first.size, first.size))
+        # deviations from a mean of some images lose fewer digits than the codes themselves
+        origin = self._pooled(X[:100]).mean(axis=0)
+        total = np.zeros(origin.size)
+        squares = np.zeros((origin.size, origin.size))
+        block = self._block()
 
         def moments(images):
-            few = self._block()
-            pooled = [self._pooled(images[at : at + few]) for at in range(0, len(images), few)]
-            pooled = np.concatenate(pooled) - first
-            return pooled.sum(axis=0, dtype=np.float64), pooled.T @ pooled
+            starts = range(0, len(images), block)
+            pooled = [self._pooled(images[start : start + block]) for start in starts]
+            deviations = np.concatenate(pooled) - origin
+            return deviations.sum(axis=0, dtype=np.float64), deviations.T @ deviations
 
-        for _, (some, products) in self._by_blocks(moments, X, 1024):
-            total += some
+        for _, (sums, products) in self._by_blocks(moments, X, 1024):
+            total += sums
             squares += products
         mean = total / len(X)
         covariance = squares / len(X) - np.outer(mean, mean)
-        self.mean_ = (first + mean).astype(np.float32)
+        self.mean_ = (origin + mean).astype(np.float32)
         self.explained_variance_, self.components_ = _principal_axes(covariance, self.n_outputs)
 
     def _places(self):
@@ -572,8 +593,10 @@ class PatchFeatures(
 
     def _shared(self):
         "The number of patches that share a pixel."
-        sides = zip(self._places(), self.patch_size_)
-        return float(np.prod([max(1, min(n, size / self.stride_)) for n, size in sides]))
+        shared = 1.0
+        for n, size in zip(self._places(), self.patch_size_):
+            shared *= max(1, min(n, size / self.stride_))
+        return shared
 
     def _n_pooled(self):
         rows, columns = self._places()

@@ -9,7 +9,8 @@ __all__ = ['SHORTER', 'SharedCapsuleClassifier']
 import math
 import zlib
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import product
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -71,21 +72,22 @@ def _places(
     affine : bool
         Whether a constant input follows the pixels; all places see it.
     """
-    (height, width) = image_shape
-    (high, wide) = window or image_shape
+    height, width = image_shape
+    high, wide = window or image_shape
     moves = _shift_grid(shifts, image_shape)
     down, right = np.max(moves, axis=0)
-    pixels = np.arange(height * width).reshape(height, width)
+    # the image in a frame of −1, in which windows may reach outside
     grid = np.full((height + 2 * down, width + 2 * right), -1)
+    pixels = np.arange(height * width).reshape(height, width)
     grid[down : down + height, right : right + width] = pixels
     corners = moves + (down, right)
-    table = np.array(
-        [
-            [grid[top + a :, left + b :][:high, :wide].ravel() for a, b in corners]
-            for top in range(0, height - high + 1, stride)
-            for left in range(0, width - wide + 1, stride)
-        ]
-    )
+    tops = range(0, height - high + 1, stride)
+    lefts = range(0, width - wide + 1, stride)
+    table = []
+    for top, left in product(tops, lefts):
+        places = [grid[top + a :, left + b :][:high, :wide] for a, b in corners]
+        table.append(np.reshape(places, (len(places), -1)))
+    table = np.array(table)
     if affine:
         return np.insert(table, table.shape[2], height * width, axis=2)
     return table
@@ -94,7 +96,8 @@ def _places(
 def _spread(shared, places, n_inputs):
     "The weights at all places (m, G·T·d, n_inputs) from the shared ones (m, G, d, q)."
     m, G, d, _ = shared.shape
-    out = np.zeros((m, G, places.shape[1], d, n_inputs + 1))  # the last column is outside
+    T = places.shape[1]
+    out = np.zeros((m, G, T, d, n_inputs + 1))  # the last column is outside
     for g, t in np.ndindex(places.shape[:2]):
         out[:, g, t][..., places[g, t]] = shared[:, g]
     return out[..., :-1].reshape(m, -1, n_inputs)
@@ -104,11 +107,12 @@ def _gathered(moments, places):
     """Sums over places (m, G, d, q) of what stands at them in (m, G·T·d, n_inputs): the
     adjoint of `spread`.
     """
-    m, _, p = moments.shape
+    m, rows, p = moments.shape
     G, T, q = places.shape
-    parts = np.zeros((m, G, T, moments.shape[1] // (G * T), p + 1))
-    parts[..., :-1] = moments.reshape(*parts.shape[:-1], p)
-    out = np.zeros((m, G, parts.shape[3], q))
+    d = rows // (G * T)
+    parts = np.zeros((m, G, T, d, p + 1))
+    parts[..., :-1] = moments.reshape(m, G, T, d, p)
+    out = np.zeros((m, G, d, q))
     for g, t in np.ndindex(G, T):
         out[:, g] += parts[:, g, t][..., places[g, t]]
     return out
@@ -118,8 +122,11 @@ def _gathered_gram(gram, places):
     """Σ S G Sᵀ over the places of each window, (G, q, q), from the inputs' second moments
     (p, p).
     """
-    padded = np.pad(gram, ((0, 1), (0, 1)))
-    return np.stack([sum(padded[np.ix_(index, index)] for index in window) for window in places])
+    padded = np.pad(gram, ((0, 1), (0, 1)))  # places outside have no moments
+    sums = []
+    for window in places:
+        sums.append(sum(padded[np.ix_(index, index)] for index in window))
+    return np.stack(sums)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-35
 @dataclass(frozen=True)
@@ -141,8 +148,9 @@ class _SharedCapsuleRegression(CapsuleRegression):
         "Weights by least squares, the same at all places."
         moments = to_numpy(statistics.moments)[0]
         sums = np.moveaxis(_gathered(moments, self.places), 1, 0)  # (G, m, d, q)
-        found = np.moveaxis(self.solver.solve(np.ascontiguousarray(sums)), 0, 1)
-        weights = _spread(found, self.places, moments.shape[-1])[None]
+        shared = self.solver.solve(np.ascontiguousarray(sums))
+        shared = np.moveaxis(shared, 0, 1)  # (m, G, d, q)
+        weights = _spread(shared, self.places, moments.shape[-1])[None]
         return CapsuleParameters(asarray_like(weights, statistics.moments))
 
 # %% ../../nbs/deeper/sharing.ipynb #share-37
@@ -167,28 +175,37 @@ def _shared_problem(
     alpha : float
         Precision of the prior on the weights of all examples together.
     """
-    (m, p, _) = moments.gram.shape
-    (G, T, _) = places.shape
-    prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
-    gram = _gathered_gram(moments.gram.sum(axis=0) + np.diag(prior), places)
+    m, p, _ = moments.gram.shape
+    G, T, _ = places.shape
     targets = np.arange(m)[None]
     dims = np.full((1, m), capsule_dim)
+    rng = np.random.default_rng(rng)
     of_class = np.stack([_gathered_gram(gram, places) for gram in moments.gram])
-    begin = partial(
-        initial_weights,
-        targets,
-        dims,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=np.random.default_rng(rng),
-    )
-    start = [begin(SecondMoments(of_class[:, g], moments.weight))[0][0] for g in range(G)]
+    start = []
+    for g in range(G):  # each window begins in the subspaces of what it sees
+        seen = SecondMoments(of_class[:, g], moments.weight)
+        start.append(_in_subspaces(targets, dims, seen, affine, rng))
+    # subspaces are measured by Σ over T places: a single place needs √T times as much
     weights = _spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
+    gram = _gathered_gram(_with_prior(moments.gram, alpha, affine), places)
     solver = LeastSquares.from_gram(gram, tuple(range(G)))
     dims = G * T * dims
     model = _SharedCapsuleRegression(targets, dims, solver, float(alpha), affine, places=places)
     return model, CapsuleParameters(weights[None])
+
+
+def _with_prior(grams, alpha, affine):
+    "Second moments (p, p) of all classes, and the prior's precision, which spares the constant."
+    prior = np.full(grams.shape[-1], float(alpha))
+    if affine:
+        prior[-1] = 0
+    return grams.sum(axis=0) + np.diag(prior)
+
+
+def _in_subspaces(targets, dims, moments, affine, rng):
+    "Weights (m, d, p) of capsules in the subspaces of their classes."
+    start = {"init": "subspace", "init_scale": 1.0}
+    return initial_weights(targets, dims, moments, affine=affine, rng=rng, **start)[0][0]
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43
 def _lower_layer(maps, places, n_inputs, affine=False):
@@ -205,9 +222,8 @@ def _best_upper(moments, gram, below):
     """U (m, d, G·r) that is best above B (G·r, p), from the moments (m, d, p) and second
     moments (p, p).
     """
-    return LeastSquares.from_gram((below @ gram @ below.T)[None]).solve((moments @ below.T)[None])[
-        0
-    ]
+    solver = LeastSquares.from_gram((below @ gram @ below.T)[None])
+    return solver.solve((moments @ below.T)[None])[0]
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43-2
 def _best_maps(
@@ -220,20 +236,23 @@ def _best_maps(
     """A (r, q) that is best below U (m, d, G·r); the constant input has a column of U for
     itself if `affine`.
     """
-    (G, _, q) = places.shape
-    p = gram.shape[0]
+    G, _, q = places.shape
     U = upper.reshape(-1, upper.shape[-1])
-    M = moments.reshape(-1, p)
+    M = moments.reshape(len(U), -1)
     if affine:
-        U, M = U[:, :-1], M - U[:, -1:] * gram[-1:]
+        M = M - U[:, -1:] * gram[-1:]  # what the constant explains already
+        U = U[:, :-1]
     U = U.reshape(len(U), G, -1)
-    index = places[:, 0]
     r = U.shape[2]
+    index = places[:, 0]  # (G, q)
+    # the normal equations of A as one vector: Σ_gf (U_gᵀ U_f) ⊗ G_gf
     squares = np.einsum("nga,nfb->gfab", U, U, optimize=True).reshape(G * G, r * r)
     blocks = gram[index[:, None, :, None], index[None, :, None, :]].reshape(G * G, q * q)
-    left = (squares.T @ blocks).reshape(r, r, q, q).transpose(0, 2, 1, 3).reshape(r * q, r * q)
+    left = (squares.T @ blocks).reshape(r, r, q, q)
+    left = left.transpose(0, 2, 1, 3).reshape(r * q, r * q)
     right = np.einsum("nga,ngi->ai", U, M[:, index], optimize=True)
-    return LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1)).reshape(r, q)
+    maps = LeastSquares.from_gram(left[None]).solve(right.reshape(1, 1, -1))
+    return maps.reshape(r, q)
 
 # %% ../../nbs/deeper/sharing.ipynb #share-46
 class _LayeredParameters(NamedTuple):
@@ -274,12 +293,12 @@ class _LayeredCapsuleRegression(CapsuleRegression):
 def _layered_step(model, moments, maps, like):
     affine = bool(model.affine)
     p = moments.shape[-1]
-    upper = _best_upper(moments, model.gram, _lower_layer(maps, model.places, p, affine))
+    below = _lower_layer(maps, model.places, p, affine)
+    upper = _best_upper(moments, model.gram, below)
     maps = _best_maps(moments, model.gram, upper, model.places, affine)
     maps = maps / (np.max(np.abs(maps)) or 1.0)  # the scale belongs to the upper weights
-    weights = _best_upper(
-        moments, model.gram, _lower_layer(maps, model.places, p, affine)
-    ) @ _lower_layer(maps, model.places, p, affine)
+    below = _lower_layer(maps, model.places, p, affine)
+    weights = _best_upper(moments, model.gram, below) @ below
     return _LayeredParameters(*(asarray_like(a[None], like) for a in (weights, maps)))
 
 # %% ../../nbs/deeper/sharing.ipynb #share-47
@@ -299,14 +318,14 @@ def _layered_problem(
     come next to the plain start (Saul 2.28).
     """
     m, p, _ = moments.gram.shape
-    prior = np.append(np.full(p - affine, float(alpha)), np.zeros(int(affine)))
-    gram = moments.gram.sum(axis=0) + np.diag(prior)
+    gram = _with_prior(moments.gram, alpha, affine)
     targets = np.arange(m)[None]
     dims = np.full((1, m), capsule_dim)
-    patches = _gathered_gram(gram / (gram.diagonal().max() or 1.0), places).sum(axis=0)
-    maps = np.linalg.eigh(patches)[1][:, ::-1].T[:n_maps]
-    start = {"init": "subspace", "init_scale": 1.0, "rng": np.random.default_rng(rng)}
-    plain = initial_weights(targets, dims, moments, affine=affine, **start)[0][0]
+    largest = gram.diagonal().max() or 1.0  # sums of squares must not overflow
+    patches = _gathered_gram(gram / largest, places).sum(axis=0)
+    axes = np.linalg.eigh(patches)[1]
+    maps = axes[:, ::-1].T[:n_maps]
+    plain = _in_subspaces(targets, dims, moments, affine, np.random.default_rng(rng))
     below = _lower_layer(maps, places, p, affine)
     weights = _best_upper(plain @ gram, gram, below) @ below
     model = _LayeredCapsuleRegression(
@@ -317,10 +336,7 @@ def _layered_problem(
 # %% ../../nbs/deeper/sharing.ipynb #share-51-1
 def _two_counts(name, value, at_least):
     "A pair of whole numbers from one or two."
-    if np.ndim(value) == 0:
-        values = [value, value]
-    else:
-        values = list(value)
+    values = [value, value] if np.ndim(value) == 0 else list(value)
     if len(values) != 2:
         raise ValueError(f"{name} must be one whole number or two, not {value!r}")
     for number in values:
@@ -605,8 +621,10 @@ def _begun(estimator, data, table):
 # %% ../../nbs/deeper/sharing.ipynb #share-55-1
 def _mean_variance(moment, affine):
     "Of the inputs, from their mean second moment (p, p)."
-    raw = np.diag(moment)
-    return float(np.mean(raw[:-1] - moment[-1, :-1] ** 2 if affine else raw)) or 1.0
+    squares = np.diag(moment)
+    if affine:  # the last input is 1: its moments with the others are their means
+        squares = squares[:-1] - moment[-1, :-1] ** 2
+    return float(np.mean(squares)) or 1.0
 
 # %% ../../nbs/deeper/sharing.ipynb #share-55-2
 def _shared_part(estimator, run, table):
@@ -614,5 +632,6 @@ def _shared_part(estimator, run, table):
     if estimator.n_maps is not None:
         return to_numpy(run.parameters.maps)[0]
     weights = to_numpy(run.parameters.weights)[0]
-    found = _gathered(weights, table) / np.maximum(_gathered(np.ones_like(weights), table), 1)
-    return found[..., : table.shape[2] - estimator.fit_intercept]
+    times = _gathered(np.ones_like(weights), table)  # copies of each that lie in the image
+    shared = _gathered(weights, table) / np.maximum(times, 1)
+    return shared[..., : table.shape[2] - estimator.fit_intercept]

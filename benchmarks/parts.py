@@ -328,13 +328,16 @@ def pairs(n=50_000, p=196):
             turned[:] = (X[start : start + TILE] @ columns).T
 
     shares, sizes, table = (
-        compiled(kernels.class_shares, kernels.positions, special.polynomials),
+        compiled(
+            kernels.class_shares, kernels.positions, special.polynomials, kernels._rest_and_shrink
+        ),
         np.ones(2, np.float32),
         special.ratio_rows(1.0, X.dtype),
     )
-    own, total, rest, cell = (
+    own, total, rest, shrink, cell = (
         np.ones((1, 8 * TILE), np.float32),
         np.ones(8 * TILE, np.float32),
+        np.empty(8 * TILE, np.float32),
         np.empty(8 * TILE, np.float32),
         np.empty(8 * TILE, np.int32),
     )
@@ -343,7 +346,7 @@ def pairs(n=50_000, p=196):
     def looked_up():
         for _ in range(45 * n // len(total)):
             own[0] = total[:] = lengths
-            shares(own, total, sizes, table, rest, cell)
+            shares(own, total, sizes, table, rest, shrink, cell)
 
     whole, votes, sliced, probabilities, product = in_turns(
         lambda: model.predict_proba(X),

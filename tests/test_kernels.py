@@ -10,7 +10,7 @@ from conftest import PATIENCE, together
 from sklearn.datasets import load_digits
 from test_em import problem
 
-import capslit.capsules.classifier as classifier
+import capslit.capsules.learning as learning
 from capslit import CapsuleClassifier, em
 from capslit.capsules import kernels, prediction
 from capslit.capsules.special import ratio_rows
@@ -166,7 +166,7 @@ def test_a_large_fit_is_compiled(architecture, monkeypatch):
         arrays = model.fit(X, y)
     plain, history = arrays.coef_, arrays.history_["objective"]
     asked = []
-    monkeypatch.setattr(classifier, "worth_compiling", lambda *sizes: asked.append(sizes) or True)
+    monkeypatch.setattr(learning, "worth_compiling", lambda *sizes: asked.append(sizes) or True)
     called = []
     monkeypatch.setattr(
         "capslit.capsules.engine.compiled_sums",
@@ -262,7 +262,7 @@ def test_large_predictions_are_compiled_and_shared_out(monkeypatch):
         asked, loops = [], kernels.compiled_probabilities
         with monkeypatch.context() as patch:
             patch.setattr(
-                classifier, "worth_compiling", lambda *sizes, **passes: asked.append(sizes) or True
+                prediction, "worth_compiling", lambda *sizes, **passes: asked.append(sizes) or True
             )
             patch.setattr(
                 prediction,

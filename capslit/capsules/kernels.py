@@ -371,21 +371,17 @@ def _tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, wor
     return _sum_by_halves(logs), _sum_by_halves(wrong)
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-1
-def class_shares(norms, total, sizes, table, rest, cell):
+def class_shares(norms, total, sizes, table, rest, shrink, cell):
     """P(y=j|x) in the place of the squared lengths (m, n) of a tile, for as many of the capsules as
-    `norms` holds.
+    `norms` holds. `rest`, `shrink` and `cell` are room to work in.
     """
-    number = table.dtype.type
     n = len(total)
-    dim = table.dtype.type(sizes.sum())
-    half = number(0.5)
-    one = number(1)
-    two = number(2)
-    a = number(0.5) * dim + number(1)
-    positions(total, table, a, rest, cell)
-    polynomials(table, cell, rest)
-    for t in range(n):  # 2(a − ur)
-        rest[t] = two * (a - rest[t] * (one - a / (a + half * total[t])))
+    dim = sizes.sum()
+    one = total.dtype.type(1)
+    two = total.dtype.type(2)
+    _rest_and_shrink(total, table, dim, rest, shrink, cell)
+    for t in range(n):
+        rest[t] *= two
         total[t] = one / (total[t] + rest[t])
     for j in range(len(norms)):
         share = sizes[j] / dim
@@ -411,16 +407,17 @@ def _probabilities_of_classes(shape, rows, columns, constant, x, sizes, table, o
     fits = True
     poses = np.empty((len(rows), TILE), x.dtype)
     norms = np.empty((m, TILE), x.dtype)
-    work = np.empty((2, TILE), x.dtype)
+    work = np.empty((3, TILE), x.dtype)
     cell = np.empty(TILE, np.int32)
     for start in range(0, n, TILE):
         size = min(TILE, n - start)
         if size < TILE:
             poses = np.empty((len(rows), size), x.dtype)
+        total = work[0][:size]
         _pose_slice(rows, columns, constant, x[start : start + size], poses)
-        _squared_lengths(poses.reshape(m, d, size), slice(0, size), norms, work[0][:size])
-        fits &= _moderate(work[0][:size])
-        class_shares(norms, work[0][:size], sizes, table, work[1][:size], cell)
+        _squared_lengths(poses.reshape(m, d, size), slice(0, size), norms, total)
+        fits &= _moderate(total)
+        class_shares(norms, total, sizes, table, work[1][:size], work[2][:size], cell)
         for j in range(m):
             for t in range(size):
                 out[start + t, j] = norms[j, t]
@@ -580,7 +577,7 @@ def _probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, cou
     poses = np.empty((len(rows), TILE), x.dtype)
     norms = np.zeros((2, TILE), x.dtype)
     first = np.zeros((k, TILE), x.dtype)
-    work = np.zeros((3, TILE), x.dtype)
+    work = np.zeros((4, TILE), x.dtype)
     cell = np.empty(TILE, np.int32)
     votes = np.empty((m, STRIP))
     chances = np.empty((m, STRIP))
@@ -594,13 +591,14 @@ def _probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, cou
         pairs = poses.reshape(k, 2, d, size)
         total = work[0][:size]
         rest = work[1][:size]
-        sums = work[2][:size]
+        shrink = work[2][:size]
+        sums = work[3][:size]
         sums[:] = 0
         for q in range(k):
             _squared_lengths(pairs[q], slice(0, size), norms, total)
             for t in range(size):
                 sums[t] += total[t]  # to be looked at once for all
-            class_shares(norms[:1], total, sizes, table, rest, cell)
+            class_shares(norms[:1], total, sizes, table, rest, shrink, cell)
             first[q] = norms[0]
         fits &= _moderate(sums)
         # beyond `size` there are examples that nobody asks for
@@ -650,6 +648,7 @@ def compiled_probabilities(pairs):
             _squared_lengths,
             positions,
             polynomials,
+            _rest_and_shrink,
             class_shares,
             _moderate,
             _vote,
@@ -663,6 +662,7 @@ def compiled_probabilities(pairs):
         _squared_lengths,
         positions,
         polynomials,
+        _rest_and_shrink,
         class_shares,
         _moderate,
     )

@@ -21,7 +21,10 @@ def namespace(*arrays: Any) -> Any:
             break
     else:  # nearly always; and asked for again and again
         return _NUMPY
-    return array_namespace(*([a for a in arrays if is_array_api_obj(a)] or [np.empty(0)]))
+    tensors = [a for a in arrays if is_array_api_obj(a)]
+    if not tensors:
+        return _NUMPY
+    return array_namespace(*tensors)
 
 
 _NUMPY = array_namespace(np.empty(0))
@@ -76,11 +79,11 @@ class SparseRows:
     matrix products are needed.
     """
 
-    __array_ufunc__, device, ndim = None, "cpu", 2  # no function of NumPy makes it dense unasked
-    DENSE, STRIP = (
-        1 / 8,
-        2**19,
-    )  # the share of numbers, not zero, above which strips of so many are made dense
+    __array_ufunc__ = None  # no function of NumPy makes it dense unasked
+    device = "cpu"
+    ndim = 2
+    DENSE = 1 / 8  # share of entries that are not zero, above which dense products are faster
+    STRIP = 2**19  # entries of a strip of rows that is made dense, 4 MiB
 
     def __init__(self, matrix: Any):
         self.matrix = sp.csr_array(matrix)
@@ -91,7 +94,8 @@ class SparseRows:
         return self.shape[0]
 
     def __getitem__(self, rows):
-        rows = rows[0] if isinstance(rows, tuple) else rows  # the other entries choose all columns
+        if isinstance(rows, tuple):
+            rows = rows[0]  # the other entries choose all columns
         return SparseRows(self.matrix[rows])
 
     def take(
@@ -111,11 +115,11 @@ class SparseRows:
         """Slices of rows that together hold few enough numbers to be made dense; none where
         products of so many rows of weights are faster without.
         """
-        rows = max(1, self.STRIP // max(1, self.shape[1]))
-        wanted = width > 32 and self.matrix.nnz > self.DENSE * self.shape[0] * self.shape[1]
-        if wanted:
-            return [slice(start, start + rows) for start in range(0, self.shape[0], rows)]
-        return []
+        n, p = self.shape
+        if width <= 32 or self.matrix.nnz <= self.DENSE * n * p:
+            return []
+        rows = max(1, self.STRIP // max(1, p))
+        return [slice(start, start + rows) for start in range(0, n, rows)]
 
     def __matmul__(self, other):
         parts = [self[part].toarray() @ other for part in self._strips(other.shape[1])]
@@ -147,8 +151,8 @@ def gram_matrix(
         weighted = sp.diags_array(np.asarray(weight, np.float64)).tocsr() @ z
     columns = z.T.tocsr()
     p = z.shape[1]
-    found = np.empty((p, p))
+    gram = np.empty((p, p))
     step = max(1, 2**22 // max(1, p))
     for start in range(0, p, step):
-        found[start : start + step] = (columns[start : start + step] @ weighted).toarray()
-    return found
+        gram[start : start + step] = (columns[start : start + step] @ weighted).toarray()
+    return gram

@@ -173,57 +173,43 @@ def _summarise(path: str | PathLike) -> str:
     from capslit.experiments.summary import EXPERIMENTS
 
     record = load_record(path)
-    if record.profile == "paper":
-        known = EXPERIMENTS[record.experiment].source.get(record.data, {})
-    else:
-        known = {}
+    reported = {}
+    if record.profile == "paper":  # a small run has no number to be compared with
+        reported = EXPERIMENTS[record.experiment].source.get(record.data, {})
     seconds = sum(map(record.seconds, record.parts))
     count = len(record.parts)
-    errors = [
-        f"test error {100 * record.metrics(part)['test_error']:.2f} %"
-        for part in record.parts
-        if count == 1 and not known and "test_error" in record.metrics(part)
-    ]
-    for key, source in known.items():
+    size = f"{count} part{'s' * (count > 1)}"
+    words = [f"{record.experiment} on {record.data}: {size}", f"{seconds:.1f} s"]
+    for key, source in reported.items():
         part, metric = key.rsplit("/", 1)
-        errors.append(
-            f"{part} {metric.replace('_', ' ')}: {100 * record.metrics(part)[metric]:.4g} %"
-            f" (source: {100 * source:.4g} %)"
-        )
-    return (
-        ", ".join(
-            [
-                (
-                    f"{record.experiment} on {record.data}: {count} part{'s' * (count > 1)},"
-                    f" {seconds:.1f} s"
-                ),
-                *errors,
-            ]
-        )
-        + f" → {path}"
-    )
+        ours = record.metrics(part)[metric]
+        name = metric.replace("_", " ")
+        words.append(f"{part} {name}: {100 * ours:.4g} % (source: {100 * source:.4g} %)")
+    if count == 1 and not reported:
+        metrics = record.metrics(*record.parts)
+        if "test_error" in metrics:
+            words.append(f"test error {100 * metrics['test_error']:.2f} %")
+    return f"{', '.join(words)} → {path}"
 
 # %% ../nbs/cli.ipynb #cell-009
 def _reproduce_all(arguments: argparse.Namespace) -> None:
     "Run the experiments that the command line asks for."
     from capslit.experiments.summary import EXPERIMENTS, reproduce
 
-    if arguments.name == "all":
-        names = list(EXPERIMENTS)
-    else:
-        names = [arguments.name]
-    for name in names:
-        if arguments.name == "all" and EXPERIMENTS[name].lacks():
+    everything = arguments.name == "all"
+    for name in EXPERIMENTS if everything else [arguments.name]:
+        if everything and EXPERIMENTS[name].lacks():  # alone, it raises its own error
             print(
                 f"{name} is left out, for it needs a package that is not installed;"
                 f" {EXPERIMENTS[name].lacks()}",
                 flush=True,
             )
             continue
-        if arguments.quiet:
-            report = lambda words: None
-        else:
-            report = lambda words: print(f"{name}: {words}", file=sys.stderr, flush=True)
+
+        def report(words):
+            if not arguments.quiet:  # on the error stream: the output is for programs
+                print(f"{name}: {words}", file=sys.stderr, flush=True)
+
         for path in reproduce(
             name,
             arguments.data,
@@ -254,13 +240,14 @@ def _gaps(model: Any, frame: Any) -> list[str]:
     notes = []
     for column in model.columns_:
         count = frame[column.name].isna().sum()
+        if not count:
+            continue
         value = "the median"
         if column.kind == "number":
-            value = f"the median, {column.fill[0]:.6g}"
+            value += f", {column.fill[0]:.6g}"
         if column.kind == "word":
             value = f"the most frequent, {column.form[np.argmax(column.fill)]!r}"
-        if count:
-            notes.append(f"{count} missing in column {column.name!r}: replaced by {value}")
+        notes.append(f"{count} missing in column {column.name!r}: replaced by {value}")
     return notes
 
 # %% ../nbs/cli.ipynb #cell-024
@@ -282,29 +269,31 @@ def _rich_table(title, head, rows):
 # %% ../nbs/cli.ipynb #cell-024-1
 def _error_table(results: dict) -> "Group":
     "Error and log loss of each classifier, from `compare`."
-    rows = [
-        (name, f"{100 * r.error:.1f} ± {100 * r.standard_error:.1f}", f"{r.log_loss:.3f}")
-        for name, r in results.items()
-    ]
-    return _rich_table(
-        "Rows not learned from (5-fold cross-validation)", ("", "error (%)", "log loss"), rows
-    )
+    rows = []
+    for name, result in results.items():
+        error = f"{100 * result.error:.1f} ± {100 * result.standard_error:.1f}"
+        rows.append((name, error, f"{result.log_loss:.3f}"))
+    title = "Rows not learned from (5-fold cross-validation)"
+    return _rich_table(title, ("", "error (%)", "log loss"), rows)
 
 # %% ../nbs/cli.ipynb #cell-024-2
 def _confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> "Group":
     """How many rows of each class were taken for each; of more than fifteen classes, the fifteen
     most frequent confusions.
     """
-    counts = np.array([[np.sum((y == a) & (predicted == b)) for b in classes] for a in classes])
-    if len(classes) <= 15:
-        return _rich_table(
-            "Class (row) and what it was taken for (column)",
-            ("", *classes),
-            [(c, *row) for c, row in zip(classes, counts)],
-        )
+    from sklearn.metrics import confusion_matrix
+
+    counts = confusion_matrix(y, predicted, labels=classes)
+    if len(classes) <= 15:  # more columns do not fit into a terminal
+        title = "Class (row) and what it was taken for (column)"
+        rows = [(c, *row) for c, row in zip(classes, counts)]
+        return _rich_table(title, ("", *classes), rows)
     np.fill_diagonal(counts, 0)
-    most = [divmod(k, len(classes)) for k in np.argsort(-counts, axis=None, kind="stable")[:15]]
-    rows = [(classes[a], classes[b], counts[a, b]) for a, b in most if counts[a, b]]
+    order = np.argsort(-counts, axis=None, kind="stable")[:15]
+    rows = []
+    for a, b in zip(*np.unravel_index(order, counts.shape)):
+        if counts[a, b]:
+            rows.append((classes[a], classes[b], counts[a, b]))
     return _rich_table("Most frequent confusions", ("class", "taken for", "rows"), rows)
 
 # %% ../nbs/cli.ipynb #cell-026
@@ -325,7 +314,7 @@ def _print_report(model: Any, X: Any, y: np.ndarray) -> None:
     predicted = model.classes_[np.argmax(ours.probabilities, axis=1)]
     console = Console(file=sys.stdout, highlight=False, force_jupyter=False)
     if not console.is_terminal:
-        console.width = 160
+        console.width = 160  # in a file, long names must not be cut
     for table in (_error_table(results), _confusion_table(model.classes_, y, predicted)):
         console.print(table)
 
@@ -348,7 +337,7 @@ def _save_picture(path: str | PathLike, model: Any, X: Any, y: np.ndarray) -> No
     from capslit.plotting import PAPER, style
 
     kind = Path(path).suffix[1:].lower()
-    with style("light"):
+    with style("light"):  # a picture in a file is for paper
         figure = plot_poses(model.classifier_, model.encode(X), y).figure_
         try:
             with atomic_write(path) as file:
@@ -401,7 +390,7 @@ def _fit_file(arguments: argparse.Namespace) -> None:
     from capslit.data.columns import as_frame
     from capslit.data.table_files import read_table
 
-    _check_outputs(arguments)
+    _check_outputs(arguments)  # before the work: learning may take minutes
     settings = {}
     if arguments.capsule_dim is not None:
         settings["capsule_dim"] = check_count("--capsule-dim", arguments.capsule_dim)
@@ -427,13 +416,13 @@ def _predict_file(arguments: argparse.Namespace) -> None:
     from capslit.data.table_files import read_frame, table_context
 
     if arguments.out is not None:
-        check_separate(arguments.out, arguments.model, arguments.table)
+        check_separate(arguments.out, arguments.model, arguments.table)  # no input is overwritten
     model = TableClassifier.load(arguments.model)
     _check_class_names(model.classes_)
     with _warnings_as_notes():
         frame = read_frame(arguments.table)
         with table_context(arguments.table):
-            X = model.encode(frame)
+            X = model.encode(frame)  # once, for both predictions
     predicted = model.classifier_.predict(X).tolist()
     probabilities = model.classifier_.predict_proba(X).tolist()
     text = io.StringIO()
@@ -472,10 +461,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         COMMANDS[arguments.command](arguments)
     except KeyboardInterrupt:
+        then = "nothing was written"
         if arguments.command == "reproduce":
             then = "the same command goes on from the last checkpoint, if one was written"
-        else:
-            then = "nothing was written"
         print(f"capslit: interrupted; {then}", file=sys.stderr)
         return 130
     except (StorageError, OSError, ValueError, ImportError) as error:

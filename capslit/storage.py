@@ -53,11 +53,9 @@ def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> 
     """The StorageError that says in one sentence why `path` could not be written (or whatever
     `verb` says).
     """
-    missing = verb == "read" and error.errno == errno.ENOENT
-    if missing:
+    reason = REMEDIES.get(error.errno, error.strerror or str(error))
+    if verb == "read" and error.errno == errno.ENOENT:
         reason = "there is no such file; check the name"
-    else:
-        reason = REMEDIES.get(error.errno, error.strerror or str(error))
     return StorageError(f"cannot {verb} {os.fspath(path)}: {reason}")
 
 # %% ../nbs/storage.ipynb #cell-007-2
@@ -89,9 +87,8 @@ def check_content(path: str | PathLike, fits: bool, problem: str) -> None:
 # %% ../nbs/storage.ipynb #cell-009
 def _temporary(path):
     "A new name beside `path`, hidden, that no other writer uses."
-    return (
-        path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
-    )  # of a folder without a name, such as ".", too
+    # in the same folder, because a file can be renamed only on one disk
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
 
 # %% ../nbs/storage.ipynb #cell-010
 @contextmanager
@@ -111,16 +108,14 @@ def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
         with open(part, "xb") as file:
             yield file
             file.flush()
+            # after a power failure the new name must not belong to an empty file
             os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException as error:
+    except BaseException as error:  # an interruption, too, must leave nothing behind
         with suppress(OSError):
             part.unlink(missing_ok=True)
-        if (
-            isinstance(error, OSError)
-            and not isinstance(error, StorageError)
-            and error.errno in REMEDIES
-        ):
+        of_system = isinstance(error, OSError) and not isinstance(error, StorageError)
+        if of_system and error.errno in REMEDIES:
             raise storage_error(path, error) from error
         raise
 
@@ -168,12 +163,11 @@ METADATA_NAME = "__meta__"  # the name under which the description stands among 
 
 def _write_member(archive, name, array, compress):
     "Add one array to the archive, with a time stamp that is always the same."
+    # np.savez stores the time of writing, and equal content would give other bytes
     info = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
     if compress:
         info.compress_type = zipfile.ZIP_DEFLATED
-    else:
-        info.compress_type = zipfile.ZIP_STORED
-    info.external_attr = 0o644 << 16
+    info.external_attr = 0o644 << 16  # readable by others once it is unpacked
     with archive.open(info, "w", force_zip64=True) as member:
         np.lib.format.write_array(member, array, allow_pickle=False)
 
@@ -181,7 +175,7 @@ def _write_member(archive, name, array, compress):
 def _storable_array(name, value):
     "`value` as an array of plain numbers or characters; TypeError if it holds objects."
     array = np.asarray(value)
-    if array.dtype.hasobject:
+    if array.dtype.hasobject:  # they could be stored only by pickling, and loading would run code
         raise TypeError(
             f"arrays[{name!r}] holds Python objects, which cannot be stored safely; convert it to"
             " numbers first"
@@ -226,18 +220,10 @@ def save_arrays(path: str | PathLike, arrays: dict, meta: dict, *, compress: boo
     compress : bool
         Smaller files, written more slowly.
     """
-    for fits, problem in (
-        (
-            isinstance(meta.get("schema"), str),
-            "meta must have an entry 'schema', a text such as 'capslit.something/1'",
-        ),
-        (
-            METADATA_NAME not in arrays,
-            f"arrays must not use the name {METADATA_NAME!r}; choose another one",
-        ),
-    ):
-        if not fits:
-            raise ValueError(problem)
+    if not isinstance(meta.get("schema"), str):
+        raise ValueError("meta must have an entry 'schema', a text such as 'capslit.something/1'")
+    if METADATA_NAME in arrays:
+        raise ValueError(f"arrays must not use the name {METADATA_NAME!r}; choose another one")
     plain = {name: _storable_array(name, value) for name, value in arrays.items()}
     plain[METADATA_NAME] = np.array(to_json("meta", {"arrays": sorted(arrays), "meta": meta}))
     check_replaceable(path)
@@ -251,13 +237,13 @@ def _read_members(file):
 
     Each member is read whole first, which verifies its checksum.
     """
+    arrays = {}
     with zipfile.ZipFile(file) as archive:
-        return {
-            name.removesuffix(".npy"): np.lib.format.read_array(
-                io.BytesIO(archive.read(name)), allow_pickle=False
-            )
-            for name in archive.namelist()
-        }
+        for name in archive.namelist():
+            member = io.BytesIO(archive.read(name))
+            array = np.lib.format.read_array(member, allow_pickle=False)
+            arrays[name.removesuffix(".npy")] = array
+    return arrays
 
 
 CORRUPTION_ERRORS = (
@@ -283,31 +269,23 @@ def _pop_metadata(path, arrays):
     if METADATA_NAME not in arrays:
         return None
     description = _from_json(path, str(arrays.pop(METADATA_NAME)))
-    check_content(
-        path,
-        isinstance(description, dict) and description.get("arrays") == sorted(arrays),
-        "its arrays are not those that were written; delete it and write it again",
-    )
+    # an archive without its last members can still be read
+    complete = isinstance(description, dict) and description.get("arrays") == sorted(arrays)
+    problem = "its arrays are not those that were written; delete it and write it again"
+    check_content(path, complete, problem)
     return description.get("meta")
 
 
 def _check_schema(path, meta, schema):
     "Raise StorageError unless the description `meta` belongs to a file of the wanted schema."
-    if isinstance(meta, dict):
-        found = meta.get("schema")
-    else:
-        found = None
-    check_content(
-        path,
-        isinstance(found, str),
-        "it was not written by capslit; give a file that capslit has saved",
+    stored = meta.get("schema") if isinstance(meta, dict) else None
+    problem = "it was not written by capslit; give a file that capslit has saved"
+    check_content(path, isinstance(stored, str), problem)
+    problem = (
+        f"it holds {stored!r}, but {schema!r} is needed; give another file, or write it again with"
+        " this version of capslit"
     )
-    check_content(
-        path,
-        schema is None or found == schema,
-        f"it holds {found!r}, but {schema!r} is needed; give another file, or write it again with"
-        " this version of capslit",
-    )
+    check_content(path, schema is None or stored == schema, problem)
 
 # %% ../nbs/storage.ipynb #cell-024
 def load_arrays(path: str | PathLike, schema: str | None = None) -> tuple[dict, dict]:
@@ -369,15 +347,11 @@ def to_json(name: str, value: Any, indent: int | None = None) -> str:
 def _from_json(path: str | PathLike, text: str) -> Any:
     "The value of a JSON text that was read from `path`; StorageError if it is damaged."
 
-    def refuse(constant):
+    def refuse(constant):  # Python would read NaN and Infinity
         raise ValueError(f"{constant} is not JSON")
 
-    with storage_context(
-        path,
-        damage=dict.fromkeys(
-            (ValueError, RecursionError), "it is not valid JSON ({}); delete it and write it again"
-        ),
-    ):
+    damage = "it is not valid JSON ({}); delete it and write it again"
+    with storage_context(path, damage=dict.fromkeys((ValueError, RecursionError), damage)):
         return json.loads(text, parse_constant=refuse)
 
 # %% ../nbs/storage.ipynb #cell-028

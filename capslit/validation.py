@@ -42,19 +42,22 @@ def as_floating(name: str, value: Any) -> Any:
         raise TypeError(
             f"{name} is a sparse tensor; pass a dense one, for example {name}.to_dense()"
         )
+    x = value
     try:
-        x = np.asarray(value) if is_numpy_namespace(xp) else value  # a tensor keeps its history
+        if is_numpy_namespace(xp):  # a tensor keeps its history
+            x = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array of numbers: {error}") from error
-    if isinstance(x.dtype, np.dtype) and not x.dtype.isnative:
+    if isinstance(x.dtype, np.dtype) and not x.dtype.isnative:  # as files of other machines
         x = x.astype(x.dtype.newbyteorder("="))
     if xp.isdtype(x.dtype, "real floating") and x.dtype in (xp.float32, xp.float64):
         return x
+    # half precision holds three digits: it is for storing, not for sums
     if str(x.dtype) in ("float16", "bfloat16", "torch.float16", "torch.bfloat16"):
         return xp.astype(x, xp.float32)
     if xp.isdtype(x.dtype, ("integral", "bool")):
         return xp.astype(x, xp.float64)
-    if str(x.dtype) == "object":
+    if str(x.dtype) == "object":  # such as a column of a frame with whole numbers and fractions
         try:
             return np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError):
@@ -134,30 +137,25 @@ def check_values(
         raise ValueError(f"{name} contains NaN; remove or impute the missing values first")
     if finite and bool(xp.any(xp.isinf(array))):
         raise ValueError(f"{name} contains infinity; clip or remove these values first")
-    for bound, sign, words in (
-        (lower, 1, ("at least", "greater than", "smallest")),
-        (upper, -1, ("at most", "less than", "largest")),
-    ):
-        if bound is None:
-            continue
-        if strict:
-            beyond = sign * array <= sign * bound
-        else:
-            beyond = sign * array < sign * bound
+    if lower is not None:
+        beyond = array <= lower if strict else array < lower
+        if bool(xp.any(beyond)):  # NaN compares as false
+            worst = float(xp.min(xp.where(missing, xp.full_like(array, lower), array)))
+            limit = f"greater than {lower}" if strict else f"at least {lower}"
+            raise ValueError(f"{name} must be {limit}, but its smallest value is {worst:g}")
+    if upper is not None:
+        beyond = array >= upper if strict else array > upper
         if bool(xp.any(beyond)):
-            worst = sign * float(
-                xp.min(sign * xp.where(missing, xp.full_like(array, bound), array))
-            )
-            raise ValueError(
-                f"{name} must be {words[strict]} {bound}, but its {words[2]} value is {worst:g}"
-            )
+            worst = float(xp.max(xp.where(missing, xp.full_like(array, upper), array)))
+            limit = f"less than {upper}" if strict else f"at most {upper}"
+            raise ValueError(f"{name} must be {limit}, but its largest value is {worst:g}")
     return array
 
 # %% ../nbs/validation.ipynb #cell-041
 def check_distribution(name: str, values: Any, *, strict: bool = False) -> Any:
     "`values`; ValueError unless they are at least 0 (with `strict`, greater) and add up to 1."
     total = float(np.sum(check_values(name, values, lower=0, strict=strict)))
-    if abs(total - 1) > 1e-6:
+    if abs(total - 1) > 1e-6:  # single precision, or six printed digits
         raise ValueError(f"{name} must add up to 1, but their sum is {total:g}; divide them by it")
     return values
 
@@ -168,17 +166,16 @@ def check_indices(name: str, index: Any, n: int, *, ordered: bool = False) -> np
     ValueError otherwise.
     """
     index = np.asarray(index)
-    whole = index.dtype.kind in "iu" or not index.size
-    if (
-        not whole
-        or np.any((index < 0) | (index >= n))
-        or (ordered and np.any(index[1:] < index[:-1]))
-    ):
-        raise ValueError(
-            f"{name} must hold {'sorted ' if ordered else ''}whole numbers from 0 to {n - 1}"
-        )
-    if not index.size:
+    if not index.size:  # an empty list is an array of floats
         return index.astype(np.intp)
+    fits = index.dtype.kind in "iu" and index.min() >= 0 and index.max() < n
+    if ordered:
+        kind = "sorted whole numbers"
+        fits = fits and np.all(index[1:] >= index[:-1])
+    else:
+        kind = "whole numbers"
+    if not fits:
+        raise ValueError(f"{name} must hold {kind} from 0 to {n - 1}")
     return index
 
 # %% ../nbs/validation.ipynb #cell-046
@@ -202,14 +199,13 @@ def check_number(
     """
     if value is None and optional:
         return value
+    plain = value
     if isinstance(value, np.ndarray) and value.ndim == 0:
         plain = value[()]
-    else:
-        plain = value
     fits = (
         isinstance(plain, Integral if integer else Real)
-        and not isinstance(plain, bool)
-        and plain == plain
+        and not isinstance(plain, bool)  # True is a whole number to Python
+        and plain == plain  # not NaN
         and (infinite or abs(plain) != math.inf)
         and (at_least is None or plain >= at_least)
         and (above is None or plain > above)
@@ -217,21 +213,15 @@ def check_number(
         and (below is None or plain < below)
     )
     if not fits:
-        lower = at_least is not None or above is not None
-        limits = {
-            "of at least": at_least,
-            "above": above,
-            "at most" if lower else "of at most": at_most,
-            "below": below,
-        }
-        words = " and ".join(
-            f"{word} {bound}" for word, bound in limits.items() if bound is not None
-        )
-        kind = "a whole number" if integer else "a number"
-        raise ValueError(
-            f"{name} must be {f'{kind} {words}'.strip()}{', or None' if optional else ''}, not"
-            f" {value!r}{'; ' + hint if hint else ''}"
-        )
+        limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+        bounds = [f"{word} {bound}" for word, bound in limits.items() if bound is not None]
+        needed = "a whole number" if integer else "a number"
+        if bounds:
+            needed += " of " if bounds[0].startswith("at") else " "
+            needed += " and ".join(bounds)
+        if optional:
+            needed += ", or None"
+        raise ValueError(f"{name} must be {needed}, not {value!r}{_remedy(hint)}")
     return value
 
 
@@ -262,23 +252,25 @@ def check_image_shape(image_shape: Any, n_features: int) -> tuple:
 # %% ../nbs/validation.ipynb #cell-048
 def check_choice(name: str, value: Any, choices: Collection) -> Any:
     "`value`; ValueError unless it is one of `choices`."
+    plain = value
     if isinstance(value, np.generic):
         plain = value.item()
-    else:
-        plain = value
-    if not any(isinstance(plain, type(choice)) and plain == choice for choice in choices):
-        *others, last = map(repr, choices)
-        raise ValueError(
-            f"{name} must be {', '.join(others)}{' or ' if others else ''}{last}, not {value!r}"
-        )
-    return value
+    for choice in choices:
+        # of one type, because 1 equals True, and an array has no truth value
+        if isinstance(plain, type(choice)) and plain == choice:
+            return value
+    *words, last = map(repr, choices)
+    if words:
+        last = f"{', '.join(words)} or {last}"
+    raise ValueError(f"{name} must be {last}, not {value!r}")
 
 
 def check_type(name: str, value: Any, kind: type | tuple[type, ...], *, hint: str = "") -> Any:
     "`value`; TypeError unless it is an object of the class `kind`, or of one of several."
     if not isinstance(value, kind):
-        kinds = " or a ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise TypeError(f"{name} must be a {kinds}, not {value!r}{'; ' + hint if hint else ''}")
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        words = " or a ".join(one.__name__ for one in kinds)
+        raise TypeError(f"{name} must be a {words}, not {value!r}{_remedy(hint)}")
     return value
 
 # %% ../nbs/validation.ipynb #cell-013
@@ -288,18 +280,21 @@ def check_labels(name: str, y: Any, n_classes: int, shape: tuple) -> Any:
     ValueError or TypeError otherwise.
     """
     xp = namespace(y)
-    y = check_shape(name, xp.asarray(y if is_array_api_obj(y) else np.asarray(y)), shape)
-    if 0 in y.shape:
+    if not is_array_api_obj(y):
+        y = np.asarray(y)
+    y = check_shape(name, xp.asarray(y), shape)
+    if 0 in y.shape:  # no least and no greatest
         return xp.astype(y, xp.int64)
     if not xp.isdtype(y.dtype, "integral"):
         raise TypeError(
             f"{name} must hold integer class indices, not {y.dtype}; encode the labels as 0 …"
             f" {n_classes - 1} first"
         )
-    if int(xp.min(y)) < 0 or int(xp.max(y)) >= n_classes:
+    low = int(xp.min(y))
+    high = int(xp.max(y))
+    if low < 0 or high >= n_classes:  # a negative index would silently count from the end
         raise ValueError(
-            f"{name} must lie between 0 and {n_classes - 1}, but spans {int(xp.min(y))} to"
-            f" {int(xp.max(y))}"
+            f"{name} must lie between 0 and {n_classes - 1}, but spans {low} to {high}"
         )
     return y
 
@@ -336,22 +331,16 @@ def error_context(*names: str) -> Iterator[None]:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except (TypeError, ValueError, RuntimeError) as error:
-        other = (
-            isinstance(error, RuntimeError) and type(error) is not RuntimeError
-        )  # of memory, say
-        if (
-            other
-            or isinstance(error, BatchError)
-            or re.search(rf"\b({'|'.join(names)})\b", str(error))
-        ):
+        # PyTorch's errors about an argument are plain RuntimeErrors; those of memory are not
+        of_memory = isinstance(error, RuntimeError) and type(error) is not RuntimeError
+        named = re.search(rf"\b({'|'.join(names)})\b", str(error))
+        if of_memory or isinstance(error, BatchError) or named:
             raise
-        if len(names) > 1:
-            said = f"{', '.join(names[:-1])} or {names[-1]}"
-        else:
-            said = names[0]
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(
-            f"{said}: {error}"
-        ) from error
+        *first, last = names
+        if first:
+            last = f"{', '.join(first)} or {last}"
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{last}: {error}") from error
 
 # %% ../nbs/validation.ipynb #cell-018-c
 def _columns(X):
@@ -361,10 +350,8 @@ def _columns(X):
         return [(repr(c), np.asarray(X[c]).ravel()) for c in names]
     if hasattr(X, "tocsc"):
         csc = X.tocsc()
-        return [
-            (f"{j} (from 0)", csc.data[a:b])
-            for j, (a, b) in enumerate(zip(csc.indptr, csc.indptr[1:]))
-        ]
+        columns = np.split(csc.data, csc.indptr[1:-1])  # zeros are no faults
+        return [(f"{j} (from 0)", column) for j, column in enumerate(columns)]
     array = np.asarray(X)
     if array.ndim == 2:
         return [(f"{j} (from 0)", array[:, j]) for j in range(array.shape[1])]
@@ -383,23 +370,19 @@ def _fault(values):
         if np.any(np.isinf(values)):
             return "infinity"
         return None
-    if values.dtype.kind in "OUST":
-        found = {_fault_of(v) for v in values.tolist()}
-    else:
-        found = set()
-    return min(
-        (f for f in found if f), default=None, key=lambda f: (f == "infinity", f == "NaN", f)
-    )
+    if values.dtype.kind not in "OUST":
+        return None
+    faults = {_fault_of(value) for value in values.tolist()} - {None}
+    # text first: what else is wrong may go away when it is encoded
+    return min(faults, default=None, key=lambda fault: (fault == "infinity", fault == "NaN", fault))
 
 
 def _is_missing(value: Any) -> bool:
     "Whether a value is None, NaN, or the missing value of a library."
-    return (
-        value is None
-        or type(value).__name__ in ("NAType", "NaTType")
-        or isinstance(value, Real | Decimal | np.datetime64 | np.timedelta64)
-        and bool(value != value)
-    )
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+        return True
+    kinds = Real | Decimal | np.datetime64 | np.timedelta64
+    return isinstance(value, kinds) and bool(value != value)  # NaN and its relatives
 
 # %% ../nbs/validation.ipynb #cell-018-c-a
 def _fault_of(value):
@@ -427,35 +410,35 @@ def input_problem(name: str, X: Any) -> str | None:
     """Which columns of the inputs X, called `name`, hold text, dates, other objects, NaN or
     infinity, and what to do. None if none does.
     """
-    faults = {column: fault for column, values in _columns(X) if (fault := _fault(values))}
-    kinds = {"NaN": [], "infinity": []}
-    for what, remedy in _NO_NUMBERS.items():
-        if columns := {column: fault for column, fault in faults.items() if fault.startswith(what)}:
+    faults = {column: _fault(values) for column, values in _columns(X)}
+    faults = {column: fault for column, fault in faults.items() if fault}
+    for kind, remedy in _NO_NUMBERS.items():
+        columns = [column for column, fault in faults.items() if fault.startswith(kind)]
+        if columns:
             return (
-                f"{name} holds {next(iter(columns.values()))} in {_listed(list(columns))}, where"
+                f"{name} holds {faults[columns[0]]} in {_listed(columns)}, where"
                 f" numbers are needed; {remedy}"
             )
-    text = [(column, fault) for column, fault in faults.items() if fault not in kinds]
+    text = [column for column, fault in faults.items() if fault not in ("NaN", "infinity")]
     if text:
+        # scikit-learn's tests look for its own words in the brackets
         return (
-            f"{name} holds text, such as {text[0][1]}, in"
-            f" {_listed([column for column, _ in text])}, where numbers are needed (could not"
-            " convert string to float); encode it, for example by OneHotEncoder in a"
-            " ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes frames"
-            " with categories"
+            f"{name} holds text, such as {faults[text[0]]}, in {_listed(text)}, where numbers are"
+            " needed (could not convert string to float); encode it, for example by OneHotEncoder"
+            " in a ColumnTransformer, or learn by capslit.capsules.TableClassifier, which takes"
+            " frames with categories"
         )
-    for column, fault in faults.items():
-        kinds[fault].append(column)
-    if kinds["NaN"]:
+    gaps = [column for column, fault in faults.items() if fault == "NaN"]
+    if gaps:
         return (
-            f"{name} contains NaN in {_listed(kinds['NaN'])}; fill the gaps first, for example by"
+            f"{name} contains NaN in {_listed(gaps)}; fill the gaps first, for example by"
             " SimpleImputer in a pipeline, or learn by a classifier that takes them:"
             " capslit.capsules.TableClassifier or scikit-learn's HistGradientBoostingClassifier"
         )
     if faults:
         return (
             f"{name} contains infinity or a value too large for its type in"
-            f" {_listed(kinds['infinity'])}; clip or replace such values first"
+            f" {_listed(list(faults))}; clip or replace such values first"
         )
     return None
 
@@ -469,11 +452,10 @@ _NO_NUMBERS = {
 
 # %% ../nbs/validation.ipynb #cell-018-d-a
 def _listed(columns):
+    words = ", ".join(columns[:5])
     if len(columns) > 5:
-        more = f" and {len(columns) - 5} more"
-    else:
-        more = ""
-    return f"the column{'s' * (len(columns) > 1)} {', '.join(columns[:5])}{more}"
+        words += f" and {len(columns) - 5} more"
+    return f"the column{'s' * (len(columns) > 1)} {words}"
 
 # %% ../nbs/validation.ipynb #cell-018-e
 def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options: Any) -> Any:
@@ -495,10 +477,11 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
     try:
         return validate_data(estimator, X, *y, **options)
     except (TypeError, ValueError) as error:
-        about_values = isinstance(error, TypeError) or re.search(
-            "NaN|infinity|convert string|strings|NAType|array element", str(error)
-        )
-        problem = input_problem(name, X) if about_values else None
+        # the columns are searched only now: it takes longer than the check
+        values = "NaN|infinity|convert string|strings|NAType|array element"
+        problem = None
+        if isinstance(error, TypeError) or re.search(values, str(error)):
+            problem = input_problem(name, X)
         if problem is None:
             raise
         if isinstance(error, TypeError) and "objects of the type" in problem:
@@ -510,40 +493,32 @@ def _check_label_values(name: str, y: Any) -> None:
     """ValueError if some of the labels y, in a list or an array of objects or dates, are missing or
     of another kind than the others.
     """
-    if isinstance(y, list | tuple):
-        values = y
-    elif hasattr(y, "__array__"):
-        values = np.asarray(y).ravel()
-    else:
-        values = ()
-    if isinstance(values, np.ndarray):
-        if not (values.dtype.kind in "mM"):
-            if values.dtype.kind == "O":
-                values = values.tolist()
-            else:
-                values = ()
-    types = set(map(type, values))
-    kinds = {}
-    if all(issubclass(t, str) for t in types) or all(
-        issubclass(t, Integral | np.bool_) for t in types
-    ):
+    if hasattr(y, "__array__"):
+        y = np.asarray(y).ravel()
+        if y.dtype.kind not in "OmM":  # of one type, and NaN among numbers is scikit-learn's
+            return
+        if y.dtype.kind == "O":
+            y = y.tolist()
+    elif not isinstance(y, list | tuple):
         return
-    for row, label in enumerate(values):
+    types = set(map(type, y))
+    if all(issubclass(kind, str) for kind in types):  # nearly always, and quickly seen
+        return
+    if all(issubclass(kind, Integral | np.bool_) for kind in types):
+        return
+    kinds = {}
+    for row, label in enumerate(y):
         if _is_missing(label):
             raise ValueError(
                 f"{name} contains NaN or None: example {row} (from 0) has no label; leave such"
                 " examples out, or give them a label of their own"
             )
-        kinds.setdefault(
-            (
-                str
-                if isinstance(label, str)
-                else Real
-                if isinstance(label, Real | np.bool_)
-                else type(label)
-            ),
-            label,
-        )
+        kind = type(label)
+        if isinstance(label, str):
+            kind = str
+        elif isinstance(label, Real | np.bool_):
+            kind = Real
+        kinds.setdefault(kind, label)  # the first label of each kind, for the message
     if len(kinds) > 1:
         one, other, *_ = kinds.values()
         raise ValueError(
@@ -567,9 +542,7 @@ def check_labelled(
     """
     from sklearn.utils.multiclass import check_classification_targets
 
-    if (
-        y is None and names[1] != "y"
-    ):  # without labels to learn from, scikit-learn has its own words
+    if y is None and names[1] != "y":  # for y itself, scikit-learn has its own words
         raise ValueError(
             f"{names[0]} needs {names[1]}; pass the label of each of its examples, or leave"
             f" {names[0]} out"
@@ -584,7 +557,7 @@ def check_labelled(
             reset=reset,
             dtype=[np.float64, np.float32],
             order="C",
-            accept_sparse="csr" if sparse else False,
+            accept_sparse="csr" if sparse else False,  # rows are what EM reads
         )
     with error_context(names[1]):
         check_classification_targets(y)
@@ -620,7 +593,7 @@ def atomic(method: Method) -> Method:
 
     @wraps(method)
     def safe(self, *args, **kwargs):
-        draft = object.__new__(type(self))
+        draft = object.__new__(type(self))  # not clone: a warm start needs what was learned
         draft.__dict__.update(self.__dict__)
         method(draft, *args, **kwargs)
         self.__dict__ = draft.__dict__
@@ -629,34 +602,39 @@ def atomic(method: Method) -> Method:
     return safe
 
 # %% ../nbs/validation.ipynb #cell-028
-def check_size(X: Any, given: Any = None) -> None:
+def check_size(X: Any, frame: Any = None) -> None:
     """Raise ValueError unless the squares of the inputs, and weights of the size of their inverses,
-    can be represented. `given`: the frame that X was made of, if any.
+    can be represented. `frame`: what X was made of, if it has names of columns.
     """
-    largest = max(float(X.max()), -float(X.min()))
+    largest = max(float(X.max()), -float(X.min()))  # np.abs would copy the inputs
     bound = {"float32": 1e35, "float64": 1e152}[X.dtype.name]
     if largest > 0 and not 1 / bound <= largest <= bound:
         raise ValueError(
-            f"X has {largest:.3g} as its largest magnitude{_where_largest(X, given)}, but {X.dtype}"
+            f"X has {largest:.3g} as its largest magnitude{_where_largest(X, frame)}, but {X.dtype}"
             f" inputs must lie between {1 / bound:g} and {bound:g}; divide X by its largest"
             " magnitude first"
         )
 
 
-def _where_largest(X, given):
+def _where_largest(X, frame):
     "The column in which the largest magnitude of X (n, p) is, in words."
     if X.ndim != 2:
         return ""
     largest = np.abs(X).max(axis=0)
-    column = int(np.argmax(largest.toarray() if hasattr(largest, "toarray") else largest))
-    names = getattr(given, "column_names", getattr(given, "columns", None))
-    return f", in the column {f'{column} (from 0)' if names is None else repr(names[column])}"
+    if hasattr(largest, "toarray"):
+        largest = largest.toarray()
+    column = int(np.argmax(largest))
+    names = getattr(frame, "column_names", getattr(frame, "columns", None))
+    if names is None:
+        return f", in the column {column} (from 0)"
+    return f", in the column {names[column]!r}"
 
 # %% ../nbs/validation.ipynb #cell-034
 def check_spread(variance: float, dtype: Any) -> float:
     """The mean variance of the features of X, or ValueError if it is not zero and precisions would
     overflow.
     """
+    # precisions, their determinants and sums over examples must be numbers of this type
     least, most = {"float32": (1e-24, 1e34), "float64": (1e-290, 1e305)}[np.dtype(dtype).name]
     if variance and not least < variance < most:
         raise ValueError(
@@ -672,7 +650,7 @@ def scaled_inputs(X: np.ndarray, unit: float, origin: Any = 0.0) -> tuple[np.nda
     squares and were moved nearer.
     """
     with np.errstate(over="ignore"):
-        scaled = X / unit - origin / unit
+        scaled = X / unit - origin / unit  # X − origin may overflow
     far = np.max(np.abs(scaled), axis=1) > 1e100
     if np.any(far):
         scaled[far] = X[far] / np.max(np.abs(X[far]), axis=1, keepdims=True) * 1e100

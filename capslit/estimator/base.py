@@ -38,19 +38,15 @@ class EMEstimator:
 
     def _settings(self):
         "Arguments of `em.fit`."
-        acceleration = {None: None, "squarem": Squarem(), "anderson": Anderson()}[
-            getattr(self, "acceleration", None)
-        ]
-        n_jobs = getattr(self, "n_jobs", None)
-        if n_jobs is None:
-            n_threads = None
-        else:
-            n_threads = effective_n_jobs(n_jobs)
+        accelerations = {None: None, "squarem": Squarem(), "anderson": Anderson()}
+        n_threads = None
+        if getattr(self, "n_jobs", None) is not None:
+            n_threads = effective_n_jobs(self.n_jobs)
         return {
             "rounds": (em.Round(self.patience),),
             "tol": self.tol,
             "max_iter": self.max_iter,
-            "acceleration": acceleration,
+            "acceleration": accelerations[getattr(self, "acceleration", None)],
             "n_threads": n_threads,
             "progress": bool(self.verbose),
         }
@@ -74,17 +70,17 @@ class EMEstimator:
         result = em.fit(
             model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings
         )
+        # starts that end in the same maximum differ by rounding; the first of them is taken
         least = np.nanmin(result.score)
-        best = int(
-            np.flatnonzero(result.score <= least + 1e-9 * (1 + abs(least)))[0]
-        )  # but for rounding
+        equal = result.score <= least + 1e-9 * (1 + abs(least))
+        best = int(np.flatnonzero(equal)[0])
         self._record(result, best)
         return type(parameters)(*(leaf[best : best + 1] for leaf in result.parameters))
 
     def _record(self, result, best):
         "Set what is known of the course of EM from the best start."
         objective = result.history["objective"][:, best]
-        self.n_iter_ = int(np.sum(~np.isnan(objective)))
+        self.n_iter_ = int(np.sum(~np.isnan(objective)))  # other starts may have taken longer
         self.history_ = {
             name: result.history[name][: self.n_iter_, best]
             for name in ("log_likelihood", "objective")

@@ -25,6 +25,7 @@ from ..storage import StorageError, load_arrays, save_arrays
 # %% ../../nbs/estimator/persistence.ipynb #cell-004
 def _in_memory_order(a):
     "The array with its axes in their order in memory, and the order that undoes it."
+    # matrix products of other orders round differently, and predictions must be bit-identical
     axes = sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis]))
     return a.transpose(axes).copy(), np.argsort(axes).tolist()
 
@@ -57,17 +58,17 @@ class _Packing:
     def __call__(self, name, value):
         "JSON for a value whose place is called `name`."
         if value is None or isinstance(value, (np.random.RandomState, np.random.Generator)):
-            return None
+            return None  # a generator has moved on; the next fit draws anew
         if isinstance(value, np.generic):
             value = value.item()
-        if isinstance(value, (bool, str)):
+        if isinstance(value, (bool, str)):  # before numbers: True is one
             return value
         if isinstance(value, Integral):
             return int(value)
         if isinstance(value, Real):
             if math.isfinite(value):
                 return float(value)
-            return {"float": str(float(value))}
+            return {"float": str(float(value))}  # JSON has neither NaN nor infinity
         if is_array_api_obj(value) or hasattr(value, "__array__"):
             return self._array(name, to_numpy(value))
         return self._compound(name, value)
@@ -75,7 +76,7 @@ class _Packing:
     def _array(self, name, a):
         if a.dtype.hasobject:
             return {"objects": [list(a.shape), self(name, a.ravel().tolist())]}
-        while name in self.arrays:
+        while name in self.arrays:  # "a.b" of two nestings
             name += "+"
         self.arrays[name], axes = _in_memory_order(a)
         return {"array": [name, axes]}
@@ -89,13 +90,11 @@ class _Packing:
             parts = {part: self(f"{name}.{part}", getattr(value, part)) for part in _fields(value)}
             return {type(value).__name__: parts}
         if isinstance(value, Mapping):
-            parts = [k if str(k).isidentifier() else i for i, k in enumerate(value)]
-            return {
-                "dict": [
-                    [self("key", k), self(f"{name}.{part}", v)]
-                    for part, (k, v) in zip(parts, value.items())
-                ]
-            }
+            pairs = []
+            for i, (key, part) in enumerate(value.items()):
+                place = key if str(key).isidentifier() else i
+                pairs.append([self("key", key), self(f"{name}.{place}", part)])
+            return {"dict": pairs}  # pairs, because keys of JSON are text
         if isinstance(value, (list, tuple)):
             parts = [self(f"{name}.{i}", part) for i, part in enumerate(value)]
             if isinstance(value, list):
@@ -138,7 +137,7 @@ class _Unpacking:
                 return {self(key): self(part) for key, part in pairs}
             case "estimator", [name, layout, description] if name in capslit.__all__:
                 return getattr(capslit, name)._unpacked(layout, self.arrays, description)
-            case kind, fields:
+            case kind, fields:  # only a class that the estimator lists: nothing else is made
                 parts = {name: self(part) for name, part in fields.items()}
                 return self.kinds[kind](**parts)
 
@@ -203,25 +202,24 @@ class Saved:
             If the file is missing, damaged, of another kind, or of a newer version.
         """
         arrays, meta = load_arrays(path)
-        found = re.fullmatch(rf"capslit\.{cls.__name__}/(\d+)", meta["schema"])
-        if not found:
+        schema = re.fullmatch(rf"capslit\.{cls.__name__}/(\d+)", meta["schema"])
+        if not schema:
             raise StorageError(
                 f"cannot read {path}: it holds no {cls.__name__}, but "
                 f"{meta['schema']!r}; give a file that {cls.__name__}.save has written"
             )
         try:
-            return cls._unpacked(int(found[1]), arrays, meta)
+            return cls._unpacked(int(schema[1]), arrays, meta)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             version = str(meta.get("version", ""))
             ours = capslit.__version__
+            problem = f"it is not what capslit {ours} writes ({error!r}); fit the estimator again"
             if isinstance(error, _Newer) or _release(version) > _release(ours):
-                said = (
+                problem = (
                     f"it was written by a newer version of capslit, {version}, than this one, "
                     f"{ours}; upgrade capslit"
                 )
-            else:
-                said = f"it is not what capslit {ours} writes ({error!r}); fit the estimator again"
-            raise StorageError(f"cannot read {path}: {said}") from error
+            raise StorageError(f"cannot read {path}: {problem}") from error
 
     @classmethod
     def _keeps(cls, name):
@@ -231,23 +229,19 @@ class Saved:
     def _packed(self, arrays, place=""):
         "Parameters and attributes as JSON; their arrays go to `arrays`."
         pack = _Packing(self._kinds, arrays)
-        parameters = self.get_params(deep=False)
-        attributes = {
-            name: value
-            for name, value in vars(self).items()
-            if name not in parameters and self._keeps(name)
-        }
-        packed = {}
-        for name, value in parameters.items():
+        values = self.get_params(deep=False)
+        parameters = {}
+        for name, value in values.items():
             try:
-                packed[name] = pack(f"{place}parameters.{name}", value)
+                parameters[name] = pack(f"{place}parameters.{name}", value)
             except TypeError:
                 if name not in self._dispensable:
                     raise
-        return {
-            "parameters": packed,
-            "attributes": {name: pack(place + name, value) for name, value in attributes.items()},
-        }
+        attributes = {}
+        for name, value in vars(self).items():
+            if name not in values and self._keeps(name):
+                attributes[name] = pack(place + name, value)
+        return {"parameters": parameters, "attributes": attributes}
 
     @classmethod
     def _unpacked(cls, layout, arrays, description):
@@ -258,7 +252,7 @@ class Saved:
             return cls._from_older(layout, arrays, description)
         unpack = _Unpacking(cls._kinds, arrays)
         parts = description["attributes"]
-        if not all(map(cls._keeps, parts)):
+        if not all(map(cls._keeps, parts)):  # an attribute must not replace a method
             raise ValueError(f"{cls.__name__} has no such attributes: {sorted(parts)}")
         parameters = description["parameters"].items()
         estimator = cls(**{name: unpack(part) for name, part in parameters})

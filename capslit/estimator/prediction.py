@@ -29,9 +29,8 @@ def fitting_source(
     "The source that X is, with the features of a fitted estimator; None for what lies in memory."
     with error_context("X"):
         source = as_source(X, y, sample_weight, labelled=labelled)
-    if not hasattr(
-        estimator, "n_features_in_"
-    ):  # one row after another, the whole question takes too long
+    # check_is_fitted reads all attributes, which takes too long for one row after another
+    if not hasattr(estimator, "n_features_in_"):
         check_is_fitted(estimator)
     if source is not None:
         check_width(estimator, source.n_features, source.dtype, reset=False, frame=source.frame)
@@ -63,9 +62,10 @@ class _MethodOfBatch:
 
 def _frozen(estimator):
     "The estimator, whatever becomes of it later, for inputs whose names have been checked."
-    known = copy(estimator)
-    known.__dict__.pop("feature_names_in_", None)
-    return known
+    # a lazy answer is computed later, and must not see what was learned in between
+    frozen = copy(estimator)
+    frozen.__dict__.pop("feature_names_in_", None)
+    return frozen
 
 # %% ../../nbs/estimator/prediction.ipynb #cell-004-1
 def by_blocks(method: Method) -> Method:
@@ -79,14 +79,13 @@ def by_blocks(method: Method) -> Method:
         if source is None:
             return method(self, X, *args, **options)
         answer = _MethodOfBatch(_frozen(self), method.__name__, args, options)
-        if hasattr(source, "map"):
-            like = answer((np.zeros((1, source.n_features), source.dtype),))
-        else:
-            like = None
-        if like is None:
-            shape = (None, ())
-        else:
-            shape = (like.dtype, like.shape[1:])
-        return map_blocks(source, answer, max(1, 2**19 // source.n_features), *shape)
+        dtype = None
+        shape = ()
+        if hasattr(source, "map"):  # a Dask array needs the type before anything is computed
+            example = answer((np.zeros((1, source.n_features), source.dtype),))
+            dtype = example.dtype
+            shape = example.shape[1:]
+        rows = max(1, 2**19 // source.n_features)  # 4 MiB of inputs
+        return map_blocks(source, answer, rows, dtype, shape)
 
     return predict

@@ -45,8 +45,9 @@ def _label_information(squared_norms, capsule_dim):
     total = 0
     for y in range(m):
         ratios = posterior_ratios(norms, np.full(n, y), capsule_dim)
-        # the second moment of the score, (ratio − 1) W x
-        total = total + P[:, y] * np.sum((ratios - 1) ** 2 * norms, axis=1)
+        # the score is (ratio − 1) W x, and ω its second moment
+        squares = (ratios - 1) ** 2 * norms
+        total = total + P[:, y] * np.sum(squares, axis=1)
     return total / np.sum(np.broadcast_to(capsule_dim, m))
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-028
@@ -73,7 +74,8 @@ class WeightPosterior(NamedTuple):
         # inputs without a prior, α = 0, have no part in the volume
         logs = np.log(np.where(self.precision > 0, self.precision, 1))
         volume = np.sum(logs, axis=2) + self.log_det
-        penalty = np.sum(self.precision[:, :, None] * weights**2, axis=(1, 2, 3))
+        squares = self.precision[:, :, None] * weights**2
+        penalty = np.sum(squares, axis=(1, 2, 3))
         return 0.5 * (np.sum(dims * volume, axis=1) - penalty)
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-031
@@ -345,9 +347,11 @@ def _unequal_shares(norms, variances, dims, nodes=64):
     w = (norms / scale)[..., None]
     d = dims[:, :, None, None]
     mixed = rho + v * (1 - rho)  # ρ (1 + 2 v t), (k, m, n, nodes)
-    transform = -0.5 * (d * np.log(mixed / rho) + (1 - rho) * w / mixed)
+    log_volume = d * np.log(mixed / rho)
+    transform = -0.5 * (log_volume + (1 - rho) * w / mixed)
     joint = np.exp(np.sum(transform, axis=1, keepdims=True))
-    shares = (d * v / mixed + rho * w / mixed**2) / rho * joint
+    derivative = d * v / mixed + rho * w / mixed**2
+    shares = derivative / rho * joint
     shares = shares @ step
     return shares / np.sum(shares, axis=1, keepdims=True)
 
@@ -368,7 +372,11 @@ class EvidencePredictor(Predictor):
     def variance(self, x: np.ndarray) -> np.ndarray:
         "1 + xᵀ Σ x (k, c, n), the variance of the latent variables."
         z = _with_constant(x, self.covariance.shape[-1] - x.shape[1])
-        return 1 + np.stack([np.sum((z @ rows) * z, axis=-1) for rows in self.covariance])
+        squares = []
+        # one problem after another, for the products are large
+        for rows in self.covariance:
+            squares.append(np.sum((z @ rows) * z, axis=-1))
+        return 1 + np.stack(squares)
 
     def poses(self, x: np.ndarray) -> tuple:
         """Pose vectors in units of the standard deviation (k, m, d, n), and their squared lengths

@@ -46,7 +46,11 @@ def capsule_dims(targets: np.ndarray, class_dims: np.ndarray) -> np.ndarray:
     """Capsule dimensions (k, m) from those of the classes: a capsule that stands for several
     classes takes the largest.
     """
-    return np.stack([[class_dims[row == j].max() for j in range(row.max() + 1)] for row in targets])
+    dims = []
+    for row in targets:
+        capsules = range(row.max() + 1)
+        dims.append([class_dims[row == j].max() for j in capsules])
+    return np.stack(dims)
 
 # %% ../../nbs/capsules/problems.ipynb #cell-004-1
 def class_dims(capsule_dim: int | Mapping, classes: np.ndarray) -> np.ndarray:
@@ -138,18 +142,26 @@ def _subspace(moments, targets, classes, dim, affine, rng, columns):
     # a problem without examples begins like all classes
     of_problem = np.flatnonzero(present | ~present.any())
     has_examples = present[classes].any()
-    moment, unit = _comparable(moments, classes if has_examples else of_problem, affine, columns)
+    source = classes if has_examples else of_problem
+    moment, unit = _comparable(moments, source, affine, columns)
 
     def overall():
         return _mean_moment(moments, of_problem) * unit * unit[:, None]
 
-    rows, n_rows = principal_rows(moment if has_examples else 0 * moment, dim, overall, rng)
+    if not has_examples:
+        # no direction is principal: all rows are drawn
+        moment = 0 * moment
+    rows, n_rows = principal_rows(moment, dim, overall, rng)
     return rows * unit, n_rows
 
 # %% ../../nbs/capsules/problems.ipynb #cell-011
 def stands_for(targets: np.ndarray, dims: np.ndarray, classes: np.ndarray) -> np.ndarray:
     "Which capsules (k, m) stand for one of the classes of the mask `classes` (n_classes,)."
-    return np.array([[np.any(classes[row == j]) for j in range(dims.shape[1])] for row in targets])
+    capsules = range(dims.shape[1])
+    stands = []
+    for row in targets:
+        stands.append([np.any(classes[row == j]) for j in capsules])
+    return np.array(stands)
 
 # %% ../../nbs/capsules/problems.ipynb #cell-014
 def _moments_of(batch, n_classes, affine):
@@ -167,11 +179,13 @@ def class_moments(
     "SecondMoments of each class, or of all examples together where the classes are not needed."
     # a sparse product is best made at once
     rows = data.n_samples if data.sparse else 4096
-    function = partial(_moments_of, n_classes=len(data.classes) if each else 1, affine=affine)
+    n_classes = len(data.classes) if each else 1
+    function = partial(_moments_of, n_classes=n_classes, affine=affine)
     with em.threads(n_threads) if data.like is None else nullcontext() as pool:
         sums = em.accumulate(function, data.batches, rows, pool)
     total = SecondMoments(*map(to_numpy, sums))
-    if not np.all(np.isfinite(total.gram)) or not 1e-300 < np.sum(total.weight) < np.inf:
+    weight = np.sum(total.weight)
+    if not np.all(np.isfinite(total.gram)) or not 1e-300 < weight < np.inf:
         raise ValueError(
             "X and sample_weight are too large or too small together: Σ w x xᵀ leaves the range of"
             " numbers; rescale them"
@@ -195,8 +209,10 @@ def _thin_root(gram, penalty, affine):
     rows = np.empty((len(gram), rank))
     rows[order - 1] = np.tril(factor)[:, :rank]
     basis, inner = qr(rows[:p], mode="economic")
+    # the constant input is outside of the span, and has another penalty
     inner = np.concatenate([inner, rows[p:]])
-    root, _ = root_of_inverse(inner @ inner.T + np.diag(np.r_[penalty[:rank], penalty[p:]]))
+    penalty = np.concatenate([penalty[:rank], penalty[p:]])
+    root, _ = root_of_inverse(inner @ inner.T + np.diag(penalty))
     return np.concatenate([basis @ root[:rank], root[rank:]])
 
 
@@ -250,14 +266,16 @@ def least_squares(
     if alpha.ndim == 2:
         penalty = alpha[:k].copy()
     else:
-        penalty = np.repeat(np.broadcast_to(alpha, len(targets))[:k, None], p, axis=1)
+        alpha = np.broadcast_to(alpha, len(targets))
+        penalty = np.repeat(alpha[:k, None], p, axis=1)
     penalty[:, p - affine :] = 0
     gram = check_values("gram", gram)
     roots = np.zeros((k, p, 0))
     ranks = []
     # one after another, for they are large
     for q, takes_part in enumerate(targets[:k] >= 0):
-        own = (gram[takes_part] if paired else gram).sum(0)
+        own = gram[takes_part] if paired else gram
+        own = own.sum(0)
         root = None
         if paired and inertia == 0:
             root = _thin_root(own, penalty[q], affine)

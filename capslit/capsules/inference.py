@@ -74,9 +74,11 @@ def _class_weights(w, dims):
     m = w.shape[1]
     dim = sum(dims)
     half_mean = xp.sum(w / (2 * m), axis=1, keepdims=True)
-    beta = m * xp.clip(half_mean, max=float(xp.finfo(w.dtype).max) / (4 * m))
+    largest = float(xp.finfo(w.dtype).max) / (4 * m)
+    beta = m * xp.clip(half_mean, max=largest)
     rest, _ = rest_and_shrink(beta, dim)
-    return w / (2 * m) + rest * _like([d / (dim * m) for d in dims], w)
+    shares = _like([d / (dim * m) for d in dims], w)
+    return w / (2 * m) + rest * shares
 
 # %% ../../nbs/capsules/inference.ipynb #cell-071
 def class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
@@ -114,10 +116,12 @@ def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
     xp = namespace(w)
     weights = _class_weights(w, dims)
     total = xp.sum(weights, axis=1, keepdims=True)
-    others = weights @ (1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))) / total
-    return xp.where(
-        others < 0.5, xp.log1p(-xp.clip(others, max=0.5)), xp.log(weights) - xp.log(total)
-    )
+    # the sum of the other classes, without the cancellation of 1 − P
+    off_diagonal = 1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))
+    others = weights @ off_diagonal / total
+    near_one = xp.log1p(-xp.clip(others, max=0.5))
+    near_zero = xp.log(weights) - xp.log(total)
+    return xp.where(others < 0.5, near_one, near_zero)
 
 # %% ../../nbs/capsules/inference.ipynb #cell-079
 def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int) -> tuple:
@@ -152,8 +156,9 @@ def _posterior_ratios(w, y, dims):
     xp = namespace(w)
     m = len(dims)
     own = xp.asarray(y, device=device(w))[:, None] == xp.arange(m, device=device(w))[None, :]
-    # beyond it the ratios no longer change
-    w = xp.clip(w, max=float(xp.finfo(w.dtype).max) / (4 * m))
+    # beyond this bound the ratios no longer change, and sums would overflow
+    largest = float(xp.finfo(w.dtype).max) / (4 * m)
+    w = xp.clip(w, max=largest)
     own_w, own_dim = (
         xp.sum(xp.where(own, x, xp.zeros_like(w)), axis=1) for x in (w, _like(dims, w))
     )
@@ -262,13 +267,16 @@ def _rejection(propose, shape):
 # %% ../../nbs/capsules/inference.ipynb #cell-100
 def _sample_scale(power, beta, rng):
     "ρ ∈ [0, 1] with density ∝ ρ^power e^{βρ}, for arrays `power` ≥ 0 and `beta` ≥ 0 of one shape."
-    power, rate = np.ravel(power), np.maximum(np.ravel(power + beta), 1e-300)
+    rate = np.maximum(np.ravel(power + beta), 1e-300)
+    power = np.ravel(power)
 
     def propose(i):
-        # x = 1 − ρ, exponential on [0, 1]
+        # x = 1 − ρ, exponential on [0, 1], by inversion
         x = -np.log1p(rng.random(i.size) * np.expm1(-rate[i])) / rate[i]
+        # rounding must not give ρ = 0, whose logarithm follows
         x = np.minimum(x, 1 - 2.0**-53)
-        return 1 - x, rng.random(i.size) < np.exp(power[i] * (np.log1p(-x) + x))
+        acceptance = np.exp(power[i] * (np.log1p(-x) + x))
+        return 1 - x, rng.random(i.size) < acceptance
 
     return _rejection(propose, np.shape(beta))
 
@@ -279,11 +287,13 @@ def _sample_squared_gaussian(centre, rng):
     b = np.clip(c, -1e100, 1e100)  # far beyond this the acceptance no longer depends on c
 
     def propose(i):
-        chi = np.sqrt(rng.chisquare(3, i.size)) * np.where(rng.random(i.size) < 0.5, -1.0, 1.0)
-        e = np.where(
-            rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2, rng.standard_normal(i.size), chi
-        )
-        return c[i] + e, rng.random(i.size) * (2 * b[i] ** 2 + 2 * e**2) < (b[i] + e) ** 2
+        length = np.sqrt(rng.chisquare(3, i.size))
+        chi = length * np.where(rng.random(i.size) < 0.5, -1.0, 1.0)
+        # (b + e)² ≤ 2b² + 2e²: a mixture of a normal density and of one times e²
+        normal = rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2
+        e = np.where(normal, rng.standard_normal(i.size), chi)
+        bound = 2 * b[i] ** 2 + 2 * e**2
+        return c[i] + e, rng.random(i.size) * bound < (b[i] + e) ** 2
 
     return _rejection(propose, np.shape(centre))
 
@@ -307,7 +317,8 @@ def _sample_own(mu, noise, dims, rho, rng):
     along = (noise * axis).sum(-1)
     across = noise - along[..., None] * axis
     centre = np.sqrt(rho) * np.sqrt((mu**2).sum(-1))
-    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1  # the part along
+    # ‖h‖² is the sum of the squares along and across: one of them is weighted, the other is not
+    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1
     along = np.where(chosen, _sample_squared_gaussian(centre, rng), centre + along)
     across = across * np.where(chosen, 1, _stretch(across, dims, rng))[..., None]
     return np.sqrt(rho)[..., None] * (along[..., None] * axis + across)
@@ -316,7 +327,9 @@ def _sample_own(mu, noise, dims, rho, rng):
 def _sample_posterior(mu, noise, dims, y, rng):
     "h given x and y for prior means `mu` of shape (size, n, m, d)."
     dims = np.asarray(dims, dtype=float)
-    w, rows, dim = (mu**2).sum(-1), np.arange(y.size), dims.sum()  # w: (size, n, m)
+    dim = dims.sum()
+    w = (mu**2).sum(-1)  # (size, n, m)
+    rows = np.arange(y.size)
     own = w[:, rows, y]
     own_dim = np.broadcast_to(dims[y], w.shape[:2])
     beta = w.sum(-1) / 2

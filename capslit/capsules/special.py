@@ -68,8 +68,12 @@ def _blockwise(function, s, beta, block=8192):
 def _continued_fraction(a, c, steps=64):
     "The remainder t₂ at c = a/(a+β), evaluated backward from t_steps."
     xp = namespace(c)
-    u, kappa, n = 1 - c, c / a, steps  # u = β/(a+β), κ = 1/(a+β)
-    t = 2 * n * u / (1 + n * kappa + xp.sqrt((1 - n * kappa) ** 2 + 4 * n * kappa * c))
+    u = 1 - c  # β/(a+β)
+    kappa = c / a  # 1/(a+β)
+    # the tail beyond `steps` is replaced by the fixed point of its recursion
+    ahead = steps * kappa
+    root = xp.sqrt((1 - ahead) ** 2 + 4 * ahead * c)
+    t = 2 * steps * u / (1 + ahead + root)
     for n in range(steps - 1, 1, -1):
         t = n * u / (1 + (n - t) * kappa)
     return t
@@ -82,8 +86,10 @@ def _direct_ratio(a, c):
 # %% ../../nbs/capsules/special.ipynb #cell-068
 def _chebyshev_coefficients(a, cells, nodes=7):
     "Coefficients (nodes, cells) of r in Chebyshev's polynomials, on equal cells of c."
-    x = (1 - np.cos(np.pi * (np.arange(nodes) + 0.5) / nodes)) / 2  # Chebyshev's nodes
-    r = _direct_ratio(a, (np.arange(cells) + x[:, None]) / cells)
+    angles = np.pi * (np.arange(nodes) + 0.5) / nodes
+    x = (1 - np.cos(angles)) / 2  # Chebyshev's nodes on [0, 1]
+    places = (np.arange(cells) + x[:, None]) / cells  # (nodes, cells)
+    r = _direct_ratio(a, places)
     return np.polynomial.chebyshev.chebfit(2 * x - 1, r, nodes - 1)
 
 # %% ../../nbs/capsules/special.ipynb #table-powers
@@ -104,7 +110,9 @@ def _ratio_table(s: float, dtype: np.dtype) -> np.ndarray:
     a = s + 1
     cells = 2048 if dtype == np.float64 else 512
     chebyshev = _chebyshev_coefficients(a, cells)
-    needed = np.abs(chebyshev).max(axis=1) > max(a, 8) * np.finfo(dtype).eps / 2
+    # terms below the rounding error of r would only cost time
+    rounding = max(a, 8) * np.finfo(dtype).eps / 2
+    needed = np.abs(chebyshev).max(axis=1) > rounding
     degree = int(np.max(np.flatnonzero(needed), initial=0))
     table = np.zeros((degree + 1, cells + 1), dtype)
     _add_powers(table, chebyshev[: degree + 1])
@@ -200,8 +208,11 @@ def _integral(s, beta):
     xp = namespace(beta)
     c = (s + 1) / (s + 1 + beta)
     t = (1 - c) * _ratio(s, c)
-    far = xp.minimum(beta, xp.full_like(beta, xp.finfo(beta.dtype).max / 4))
-    return _near_pole(s, beta, far / (far + (s + 1 - t)), lambda: beta * _series(s, beta))
+    # far below overflow, where I_s is 1 to the last bit
+    largest = xp.full_like(beta, xp.finfo(beta.dtype).max / 4)
+    far = xp.minimum(beta, largest)
+    plain = far / (far + (s + 1 - t))
+    return _near_pole(s, beta, plain, lambda: beta * _series(s, beta))
 
 # %% ../../nbs/capsules/special.ipynb #cell-081-2
 def polynomials(rows, cell, x):
@@ -240,17 +251,18 @@ def integrals(beta, s, rows, out):
     cell = np.empty(TILE, np.int32)
     for start in range(0, len(beta), TILE):
         b = beta[start : start + TILE]
-        found = out[start : start + TILE]
-        for t in range(len(b)):  # where
+        values = out[start : start + TILE]
+        # three passes, because each is a loop that the processor vectorises
+        for t in range(len(b)):
             c[t] = a / (a + b[t])
             place = c[t] * cells
             # NaN must not become an index
             cell[t] = np.int32(place if place >= zero else zero)
             x[t] = place - number(cell[t])
-        polynomials(rows, cell, x[: len(b)])  # what
-        for t in range(len(b)):  # value
+        polynomials(rows, cell, x[: len(b)])
+        for t in range(len(b)):
             far = most if b[t] > most else b[t]
-            found[t] = far / (far + (a - (one - c[t]) * x[t]))
+            values[t] = far / (far + (a - (one - c[t]) * x[t]))
 
 # %% ../../nbs/capsules/special.ipynb #cell-081-3
 @lru_cache(maxsize=64)

@@ -60,12 +60,11 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         One capsule per class; or one binary problem per class; or one per pair of classes, decided
         by vote. "auto" is "ovo".
     kernel : {"auto", "rbf", "poly"}, Kernel, callable or None, default="auto"
-        Features of a kernel beside the inputs: `RBF(gamma, n_landmarks)`, `Polynomial(...)`, or a
+        Features of a kernel next to the inputs: `RBF(gamma, n_landmarks)`, `Polynomial(...)`, or a
         function of x (n, p) and z (q, p) that returns (n, q), in `Custom` with landmarks; None for
-        the inputs alone. "auto", or `Search(...)`, finds out whether a radial kernel pays. Where
-        some inputs vary in a much wider range than others, and neither `alpha` nor the γ of a
-        kernel is given, folds find out whether all should be divided by their standard deviations;
-        and where some have heavy tails, whether these should be compressed before. See
+        the inputs alone. "auto", or `Search(...)`: folds decide whether to use a radial kernel. If
+        neither `alpha` nor γ is given, they also decide whether inputs of very different ranges are
+        divided by their standard deviations, and heavy tails compressed before. See
         `capslit.capsules.settings` and `capslit.capsules.features`.
     alpha : "auto", float or sequence of float, default="auto"
         Precision of a Gaussian prior on the weights, per example (ridge in the M-step), or values
@@ -78,11 +77,10 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         Exponent of the probabilities, learned from examples that the weights have not seen; 1
         leaves those of the model. Decisions do not depend on it.
     cv : int, splitter or iterable, default=3
-        Folds that choose what is "auto", on at most 2,000 of the examples; see
-        `capslit.capsules.search`. A number stands for stratified folds.
-        A splitter, or pairs of training and test rows, refer to the rows that are passed to `fit`:
-        each is judged in the last fold that tests it, by
-        weights learned from all other folds.
+        Folds that select what is "auto", on at most 2,000 of the examples; see
+        `capslit.capsules.search`. A number stands for stratified folds. A splitter, or pairs of
+        training and test rows, refer to the rows that are passed to `fit`: the last fold that tests
+        a row predicts it, by weights learned from all other folds.
     class_weight : "balanced", mapping or None, default=None
         A factor for the weights of the examples of each class; "balanced" gives all classes the
         same total weight.
@@ -91,13 +89,13 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         monitor, momentum, acceleration, init, n_init, ...)`; None for its defaults.
     online : Stepwise, Incremental, PassiveAggressive or None, default=None
         How `partial_fit` learns: from running averages of the statistics; from their sums, in which
-        a batch that comes back replaces what it left before (every batch needs a name); or by the
-        smallest change that corrects the pose vectors of the batch. None for `Stepwise()`.
+        a batch that returns replaces its last visit (every batch needs a name); or by the smallest
+        change that corrects the pose vectors of the batch. None for `Stepwise()`.
     tol : float, default=1e-3
         Improvements up to `tol` do not count for the patience.
     max_iter : int, default=60
-        Iterations at most, over all rounds together. Fewer than about twenty hardly leave the
-        initial weights.
+        Iterations at most, over all rounds together. With fewer than about 20 the weights stay
+        close to their initial values.
     fit_intercept : bool, default=True
         Append a constant input 1. Without it, x and −x always get the same probabilities.
     early_stopping : "auto", bool, float or None, default="auto"
@@ -137,9 +135,8 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         divided by `spread` if these are not None, and features of a kernel if `kernel` is not None;
         the last axis of `coef_` is then longer than `n_features_in_`.
     cv_results_ : dict of lists
-        What was tried: `kernel`, `gamma`, `scaled`, `compressed`, `capsule_dim`, `alpha`,
-        `sharpness`, `log_loss`, `error`; empty if there was nothing to choose. Candidates that were
-        clearly behind were given up early.
+        Candidates: `kernel`, `gamma`, `scaled`, `compressed`, `capsule_dim`, `alpha`, `sharpness`,
+        `log_loss`, `error`; empty if nothing was selected. Clearly worse ones end early.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names
 
@@ -151,25 +148,14 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
     _parameter_constraints = {
         "capsule_dim": [Interval(Integral, 1, None, closed="left"), Mapping, "array-like"],
         "architecture": [StrOptions({"auto", "multiclass", "ovr", "ovo"})],
-        "kernel": [
-            StrOptions({"auto", "rbf", "poly"}),
-            settings.Kernel,
-            settings.Custom,
-            callable,
-            None,
-        ],
+        "kernel": [StrOptions({"auto", "rbf", "poly"}), settings.Kernel, callable, None],
         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), "array-like"],
         "penalty": [Penalty, None],
         "sharpness": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "cv": [
-            Interval(Integral, 2, None, closed="left"),
-            HasMethods(["split"]),
-            "array-like",
-            Iterable,
-        ],
+        "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"]), Iterable],
         "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "schedule": [Schedule, None],
-        "online": [settings.Stepwise, settings.Incremental, settings.PassiveAggressive, None],
+        "online": [settings.OnlineRule, None],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
@@ -317,8 +303,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         seen = np.full(len(data.classes), self._continues)
         model, start, _ = self._start(inputs, seen, self._n_starts, weights, span, checkpoint)
         batch = prepared(model, inputs)
-        options = self._engine_settings(held_out is not None)
-        options |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+        options = self._engine_settings(held_out is not None, checkpoint, checkpoint_every)
         try:
             run = em.fit(model, start, batch, validation=prepared(model, judges), **options)
         except em.BatchError as error:
@@ -342,11 +327,10 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
 
         A class begins with its first examples; until then its capsule is zero. A batch in which
         classes begin is learned by up to twenty iterations of EM with momentum, until it is
-        classified without error, and later ones go on from there, each with one step; so let the
-        first batch hold many examples, of all classes if possible. Under the protocol of the paper
-        (`CapsuleClassifier.paper`: no prior, and nothing that adapts) it is one step as well, from
-        which the weights are far from final. After `fit`, learning goes on from the weights but
-        begins new sums and averages: let the first batch then be a large one.
+        classified without error; later batches continue with one step each. The first batch should
+        hold many examples, of all classes if possible. Under the protocol of the paper (no prior,
+        and nothing that adapts) it is learned by one step as well, and the weights are far from
+        final. After `fit`, new sums and averages begin: the first batch should be large.
 
         Parameters
         ----------
@@ -364,7 +348,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         """
         self._check_settings()
         update = settings.Stepwise() if self.online is None else self.online
-        self._check_online(update, batch)
+        online.check_update(update, batch, self.penalty, self.class_weight)
         first = not hasattr(self, "classes_")
         every = online.all_classes(classes, None if first else self.classes_)
         check_classes("classes", every)
@@ -393,40 +377,16 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         "ValueError unless all parameters are sound, each alone and together."
         self._validate_params()
         if isinstance(self.capsule_dim, bool | np.bool_):
-            raise ValueError(
-                "capsule_dim must be a whole number of at least 1, several of them, or a mapping"
-                f" from class to number, not {self.capsule_dim}"
-            )
-        number = 'a number, numbers to choose from, or "auto"'
-        folds = "a number of folds such as 3, a splitter, or pairs of training and test rows"
-        candidates = (("alpha", self.alpha, number), ("gamma", self._kernel.gamma, number))
-        for name, value, remedy in (*candidates, ("cv", self.cv, folds)):
-            if hasattr(value, "__len__") and not len(value):
-                raise ValueError(f"{name} is empty; pass {remedy}")
+            raise ValueError(f"capsule_dim must be a whole number or several, not {self.capsule_dim}")
         if self.penalty is not None:
             self.penalty.check(self.architecture, self._kernel, self._plan)
         self._plan.check()
-
-    def _check_online(self, update, batch):
-        "ValueError or TypeError for what `partial_fit` cannot do."
-        online.check_batch(update, batch)
-        if self.penalty is not None:
-            raise ValueError(
-                f"penalty={self.penalty} is for fit, which sees the second moments of all"
-                " examples; set it to None for partial_fit"
-            )
-        if isinstance(self.class_weight, str):
-            raise ValueError(
-                "class_weight='balanced' needs all examples, but partial_fit sees one batch; pass a"
-                " mapping from class to weight"
-            )
 
     def _search_space(self, folds=3, held_out=None, checkpoint=None):
         "The settings as values; a checkpoint needs random numbers that can be drawn again."
 
         def generator():
-            seed = 0 if self.random_state is None else self.random_state
-            check_repeatable(checkpoint, seed, "folds and landmarks are")
+            check_repeatable(checkpoint, self.random_state or 0, "folds and landmarks are")
             return self._rng()
 
         return SearchSpace(

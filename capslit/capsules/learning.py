@@ -470,7 +470,7 @@ class CapsuleLearning:
                 " smaller capsule_dim avoids this"
             )
 
-    def _engine_settings(self, validated):
+    def _engine_settings(self, validated, checkpoint=None, checkpoint_every=10.0):
         "Arguments of `em.fit`; `validated`: whether there are validation examples."
         plan = self._plan
         return {
@@ -480,6 +480,8 @@ class CapsuleLearning:
             "max_iter": self.max_iter,
             "n_threads": self._n_threads,
             "progress": bool(self.verbose),
+            "checkpoint": checkpoint,
+            "checkpoint_every": checkpoint_every,
         } | plan.accelerator(self._penalty.is_safeguarded(plan.thresholds))
 
     def _keep_run(self, run, model, data, span=None):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Kernel', 'Search', 'RBF', 'Polynomial', 'Custom', 'as_kernel', 'Penalty', 'Lasso', 'Dropout', 'Reconstruction',
-           'Schedule', 'with_schedule', 'Stepwise', 'Incremental', 'PassiveAggressive', 'regrouped', 'upgraded',
-           'check_parameters']
+           'Schedule', 'with_schedule', 'OnlineRule', 'Stepwise', 'Incremental', 'PassiveAggressive', 'regrouped',
+           'upgraded', 'check_parameters']
 
 # %% ../../nbs/capsules/settings.ipynb #cell-002
 import warnings
@@ -77,7 +77,7 @@ class Polynomial(Kernel):
     kind = "poly"
 
 # %% ../../nbs/capsules/settings.ipynb #cell-004-1
-class Custom(BaseEstimator):
+class Custom(Kernel):
     """A kernel that is a function.
 
     Parameters
@@ -109,7 +109,7 @@ def as_kernel(kernel: Any) -> Any:
         return _Inputs()
     if isinstance(kernel, str):
         return {"auto": Search, "rbf": RBF, "poly": Polynomial}[kernel]()
-    if isinstance(kernel, Kernel | Custom):
+    if isinstance(kernel, Kernel):
         return kernel
     return Custom(kernel)
 
@@ -387,7 +387,14 @@ def with_schedule(parameters: Mapping, changes: Mapping) -> dict:
     return merged | {"schedule": clone(merged["schedule"]).set_params(**settings)}
 
 # %% ../../nbs/capsules/settings.ipynb #cell-010
-class Stepwise(BaseEstimator):
+class OnlineRule(BaseEstimator):
+    "How `partial_fit` learns from a batch; `kind` is the name of its step."
+
+    kind: str
+    _parameter_constraints = {}
+
+
+class Stepwise(OnlineRule):
     """Running averages of the statistics.
 
     Parameters
@@ -403,14 +410,13 @@ class Stepwise(BaseEstimator):
         self.decay = decay
 
 
-class Incremental(BaseEstimator):
+class Incremental(OnlineRule):
     "Sums of the statistics; a batch that returns under its name replaces its last visit."
 
     kind = "incremental"
-    _parameter_constraints = {}
 
 
-class PassiveAggressive(BaseEstimator):
+class PassiveAggressive(OnlineRule):
     """The smallest change that corrects the pose vectors of the batch.
 
     Parameters
@@ -488,6 +494,14 @@ _HINTS = {
 }
 
 
+_SEVERAL = 'a number, numbers to choose from, or "auto"'
+_REMEDIES = {
+    "alpha": _SEVERAL,
+    "gamma": _SEVERAL,
+    "cv": "a number of folds such as 3, a splitter, or pairs of training and test rows",
+}
+
+
 def check_parameters(estimator: BaseEstimator) -> None:
     "`InvalidParameterError` unless parameters and settings in them meet their constraints."
     parameters = estimator.get_params(deep=False)
@@ -501,3 +515,8 @@ def check_parameters(estimator: BaseEstimator) -> None:
     for value in parameters.values():
         if isinstance(value, BaseEstimator) and hasattr(value, "_parameter_constraints"):
             value._validate_params()
+            parameters = parameters | value.get_params()
+    for name, remedy in _REMEDIES.items():
+        value = parameters.get(name)
+        if hasattr(value, "__len__") and not len(value):
+            raise ValueError(f"{name} is empty; pass {remedy}")

@@ -549,9 +549,7 @@ class SharedCapsuleClassifier(CapsuleClassifier):
             parameters,
             prepared(model, data),
             validation=prepared(model, held_out),
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            **self._engine_settings(held_out is not None),
+            **self._engine_settings(held_out is not None, checkpoint, checkpoint_every),
         )
         self._keep_run(run, model, data)
         self.image_shape_ = shape

@@ -377,7 +377,9 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         "ValueError unless all parameters are sound, each alone and together."
         self._validate_params()
         if isinstance(self.capsule_dim, bool | np.bool_):
-            raise ValueError(f"capsule_dim must be a whole number or several, not {self.capsule_dim}")
+            raise ValueError(
+                f"capsule_dim must be a whole number or several, not {self.capsule_dim}"
+            )
         if self.penalty is not None:
             self.penalty.check(self.architecture, self._kernel, self._plan)
         self._plan.check()

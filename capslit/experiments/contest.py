@@ -94,7 +94,7 @@ class _Collection:
     left_out: dict = field(default_factory=dict)
 
     @property
-    def sha256(self) -> dict:
+    def sha256(self):
         "Hash of each table: of its file, or of its numbers."
         return {name: next(iter(table.sha256.values())) for name, table in self.tables.items()}
 

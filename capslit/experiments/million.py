@@ -10,8 +10,6 @@ __all__ = ['CHOSEN', 'MILLION_SIZES', 'MILLION', 'CONSTRUCTIONS', 'STOPPING', 'N
 import warnings
 from dataclasses import replace
 from importlib.util import find_spec
-from os import PathLike
-from typing import Any
 
 import numpy as np
 from array_api_compat import is_numpy_array
@@ -67,7 +65,7 @@ def _enlarge(
 class _WideBlocks(CapsuleRegression):
     "Capsule regression in large blocks."
 
-    def block_rows(self, parameters: CapsuleParameters) -> int:
+    def block_rows(self, parameters):
         "Examples per block: more for a graphics card, which works on many at a time."
         if is_numpy_array(parameters.weights):
             return 2**15
@@ -87,13 +85,13 @@ class _OnDevice(_LargeData):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X,
+        y,
         *,
-        X_val: np.ndarray,
-        y_val: np.ndarray,
-        checkpoint: str | PathLike | None = None,
-    ) -> Any:
+        X_val,
+        y_val,
+        checkpoint=None,
+    ):
         "As `CapsuleClassifier.fit`, with validation images."
         import torch
 
@@ -268,7 +266,7 @@ def _by_class(batch, n_classes):
 class _Unlearned(_WideBlocks):
     "Capsule regression of pairs, whose M-step asks the unlearned examples alone."
 
-    def e_step(self, parameters: CapsuleParameters, batch: tuple, threshold: Any = None) -> Any:
+    def e_step(self, parameters, batch, threshold=None):
         "CapsuleStatistics, whose moments are what a batch asks to change."
         k, n_classes = self.targets.shape
         weights = parameters.weights.astype(batch[0].dtype)
@@ -290,7 +288,7 @@ class _Unlearned(_WideBlocks):
             sums[:, q] += counts
         return CapsuleStatistics(moments, *sums)
 
-    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters, statistics):
         "The weights before, and what the unlearned examples ask for."
         # Learned examples ask for nothing: their posterior means are their poses
         change = self.solver.solve(statistics.moments)
@@ -318,13 +316,13 @@ class _FixedUpdates(_Pairs):
 
     def fit(
         self,
-        X: np.ndarray,
-        y: np.ndarray,
+        X,
+        y,
         *,
-        X_val: np.ndarray,
-        y_val: np.ndarray,
-        checkpoint: str | PathLike | None = None,
-    ) -> Any:
+        X_val,
+        y_val,
+        checkpoint=None,
+    ):
         "As `CapsuleClassifier.fit`; the validation images are left alone."
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # nothing was to converge

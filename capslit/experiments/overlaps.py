@@ -42,7 +42,9 @@ SIZES = {
 def _image_sets(data):
     "Images with grey values from 0 to 1, and labels, for training, validation and testing."
     images = np.asarray(data.images, np.float32) / np.float32(data.scale)
-    edges = (0, round(data.n_train * 5 / 6), data.n_train, len(images))
+    # The last sixth of the training images makes scenes to choose settings by
+    n_learned = round(data.n_train * 5 / 6)
+    edges = (0, n_learned, data.n_train, len(images))
     return {
         name: (images[a:b], data.labels[a:b])
         for name, a, b in zip(SIZES["paper"], edges, edges[1:])
@@ -106,6 +108,7 @@ def _patch_layer(bench, **options):
 
 def _learn_regions(settings, bench, sets):
     "Patches by region, and above them one capsule for each label."
+    names = bench.data.class_names
     flat = {name: part.scenes.reshape(len(part.scenes), -1) for name, part in sets.items()}
     layer = bench.step(
         "patches", "learning patches", lambda: _patch_layer(bench).fit(flat["training"])
@@ -113,8 +116,9 @@ def _learn_regions(settings, bench, sets):
     X = {name: layer.transform(scenes) for name, scenes in flat.items()}
     center = X["training"].mean(axis=0)
     unit = X["training"].std()
+    # One unit for all codes: those of rare patches are small, and stay so
     X = {name: (codes - center) / unit for name, codes in X.items()}
-    Y = {name: indicators(part.pairs, len(bench.data.class_names)) for name, part in sets.items()}
+    Y = {name: indicators(part.pairs, len(names)) for name, part in sets.items()}
     model = CapsulePairClassifier(
         settings["capsule_dim"],
         architecture="multiclass",
@@ -147,7 +151,8 @@ def _learn_regions(settings, bench, sets):
 def _window_grid(bench, step):
     "Where windows begin (q, 2)."
     places = np.arange(0, 2 * _largest_shift(bench.data) + 1, step)
-    return np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
+    rows_and_columns = np.meshgrid(places, places, indexing="ij")
+    return np.stack(rows_and_columns, axis=-1).reshape(-1, 2)
 
 
 def _window_examples(scenes, grid, n_classes, rng):
@@ -160,14 +165,17 @@ def _window_examples(scenes, grid, n_classes, rng):
     """
     offset = scenes.places[:, :, None] - grid  # (n, 2, q, 2)
     step = grid[1, 1] - grid[0, 1]
-    nearest = np.argmin(np.square(offset).sum(axis=3) + rng.random(offset.shape[:3]) / 2, axis=2)
+    distance = np.square(offset).sum(axis=3)
+    # Squared distances are whole numbers: less than one decides among equal ones at random
+    nearest = np.argmin(distance + rng.random(distance.shape) / 2, axis=2)
     far = (np.abs(offset).max(axis=3) > step).all(axis=1)
     other = np.argmax(far * (1 + rng.random(far.shape)), axis=1)
     rows = np.arange(len(far))
     chosen = np.column_stack([nearest, other])
     classes = np.column_stack([scenes.pairs, np.full(len(far), n_classes)])
-    wanted = np.column_stack([np.ones((len(far), 2), bool), far[rows, other]])
-    which, side = np.nonzero(wanted)
+    # Where no window is far from both images, none is learned
+    both = np.ones((len(far), 2), bool)
+    which, side = np.nonzero(np.column_stack([both, far[rows, other]]))
     return which, grid[chosen[which, side]], classes[which, side]
 
 
@@ -183,17 +191,19 @@ def _somewhere(P, sharpness):
     """−log P(j nowhere) (n, m) from the probabilities P (n, q, m + 1) of windows, the last class
     being none; probabilities are raised to `sharpness`.
     """
+    # Divided by the largest first: a power of small probabilities would be zero
     P = (P / P.max(axis=2, keepdims=True)) ** sharpness
     P /= P.sum(axis=2, keepdims=True)
-    return -np.log1p(-np.minimum(P[:, :, :-1], 1 - 1e-6)).sum(axis=1)
+    # Below 1, or a single window that is sure would outweigh all others without bound
+    labels = np.minimum(P[:, :, :-1], 1 - 1e-6)
+    return -np.log1p(-labels).sum(axis=1)
 
 
 def _choose_sharpness(P, pairs):
     "The sharpness (one of five) with which most scenes are named, whose pairs are (n, 2)."
     truth = np.sort(pairs, axis=1)
-    right = {
-        s: (_named_somewhere(P, s) == truth).all(axis=1).mean() for s in (0.5, 1.0, 2.0, 4.0, 8.0)
-    }
+    named = {s: _named_somewhere(P, s) for s in (0.5, 1.0, 2.0, 4.0, 8.0)}
+    right = {s: (labels == truth).all(axis=1).mean() for s, labels in named.items()}
     return max(right, key=right.get)
 
 
@@ -212,13 +222,14 @@ class _Votes(NamedTuple):
     grid: np.ndarray  # (q, 2)
     n_windows: int  # learned from
 
-    def coded(self, *windows: np.ndarray) -> np.ndarray:
+    def coded(self, *windows):
         "Codes (N, p) of windows, in units of the standard deviation."
         return (self.layer.transform_windows(*windows) - self.center) / self.unit
 
-    def read(self, scenes: np.ndarray) -> np.ndarray:
+    def read(self, scenes):
         "Probabilities (n, q, m + 1) of the classes of every window of scenes."
         probabilities = []
+        # The windows of all scenes at once would fill the memory
         for block in np.array_split(scenes, -(-len(scenes) // 200)):
             rows = np.repeat(np.arange(len(block)), len(self.grid))
             begin = np.tile(self.grid, (len(block), 1))
@@ -269,6 +280,7 @@ def _learn_votes(settings, bench, scenes):
     )
     codes = layer.transform(windows)
     model = _window_classifier(settings, len(y), bench)
+    # Units are those of windows with images alone, as `none` is learned for contrast only
     votes = _Votes(
         model,
         layer,
@@ -297,7 +309,7 @@ def _learn_windows(settings, bench, sets):
     "Windows that vote, label by label."
     votes = _learn_votes(settings, bench, sets["training"])
     scenes = {name: part.scenes for name, part in sets.items()}
-    scenes["training"] = scenes["training"][:2500]
+    scenes["training"] = scenes["training"][:2500]  # enough for the training error
     P = bench.step(
         "read",
         "reading windows",
@@ -351,13 +363,17 @@ def _learn_manifolds(images, labels, sizes, seed, noise=0.04):
     ]
     with fixed_iterations():
         for label, mixture in zip(np.unique(labels), mixtures):
-            mixture.fit(images[labels == label][:6000].reshape(-1, images[0].size))
+            members = images[labels == label][:6000]
+            mixture.fit(members.reshape(len(members), -1))
     means = np.stack([mixture.means_ for mixture in mixtures])
     weights = np.stack([mixture.weights_ for mixture in mixtures])
     G = np.stack([mixture.loadings_ for mixture in mixtures])
+    # Only q × q matrices are decomposed, not p × p covariances
     values, vectors = np.linalg.eigh(np.swapaxes(G, 2, 3) @ G)
-    axes = G @ (vectors / np.sqrt(values + noise)[:, :, None])
-    constants = np.log1p(values / noise).sum(axis=2) - 2 * np.log(np.maximum(weights, 1e-9))
+    lengths = np.sqrt(values + noise)
+    axes = G @ (vectors / lengths[:, :, None])
+    determinants = np.log1p(values / noise).sum(axis=2)
+    constants = determinants - 2 * np.log(np.maximum(weights, 1e-9))
     means = means.astype(np.float32)
     return _Manifolds(
         means,
@@ -381,14 +397,17 @@ def _most_probable(manifolds, label, windows):
     every_axis = A.transpose(1, 0, 2).reshape(p, k * q)
     h = (flat @ every_axis).reshape(-1, k, q)
     h -= np.einsum("kpq,kp->kq", A, mu)
-    energy = np.square(mu).sum(axis=1) - 2 * flat @ mu.T - np.square(h).sum(axis=2)
-    energy = (energy / manifolds.noise + manifolds.constants[label]).reshape(n, t * k)
-    window, component = np.divmod(energy.argmin(axis=1), k)
+    # Without ‖r‖², for what is outside a window is error, too (capslit:left-in-window)
+    distance = np.square(mu).sum(axis=1) - 2 * flat @ mu.T
+    energy = (distance - np.square(h).sum(axis=2)) / manifolds.noise
+    energy = energy + manifolds.constants[label]  # in double precision
+    window, component = np.divmod(energy.reshape(n, t * k).argmin(axis=1), k)
     h = h.reshape(n, t, k, q)[np.arange(n), window, component]
     return window, mu[component] + np.einsum("nq,npq->np", h, A[component])
 
 
-STEPS = np.array([[-1, 0], [0, -1], [0, 0], [0, 1], [1, 0]])  # from a place to its neighbours
+# From a place to its neighbours: a fit that tries all places anew costs sixteen times as much
+STEPS = np.array([[-1, 0], [0, -1], [0, 0], [0, 1], [1, 0]])
 
 
 def _explain_one(manifolds, left, labels, places):
@@ -399,15 +418,13 @@ def _explain_one(manifolds, left, labels, places):
         np.lib.stride_tricks.sliding_window_view, window_shape=manifolds.shape, axis=(1, 2)
     )
     views = sliding(left)
-    around = np.clip(
-        places[:, None] + STEPS,
-        0,
-        np.array(views.shape[1:3]) - 1,
-    )
+    last_place = np.array(views.shape[1:3]) - 1
+    around = np.clip(places[:, None] + STEPS, 0, last_place)
     alone = np.zeros_like(left)
     new_places = np.empty_like(places)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
+        # Class by class, for each has its manifold; in blocks, for five windows each are cut out
         for rows in np.array_split(members, -(-len(members) // 2000)):
             tried = around[rows]
             windows = views[rows[:, None], tried[..., 0], tried[..., 1]]
@@ -418,7 +435,8 @@ def _explain_one(manifolds, left, labels, places):
             )
             new_places[rows] = tried[np.arange(len(rows)), best]
             frame = sliding(alone, writeable=True)
-            frame[rows, *new_places[rows].T] = np.clip(image, 0, 1).reshape(-1, *manifolds.shape)
+            grey = np.clip(image, 0, 1)  # a posterior mean knows no bounds
+            frame[rows, *new_places[rows].T] = grey.reshape(-1, *manifolds.shape)
     return alone, new_places
 
 
@@ -456,8 +474,8 @@ def _explain_two(
             images[own], places[:, own] = _explain_one(
                 manifolds, left, labels[:, own], places[:, own]
             )
-    remains = np.square(scenes - np.minimum(1, images.sum(axis=0))).sum(axis=(1, 2))
-    return _Explained(images, remains, places)
+    difference = scenes - np.minimum(1, images.sum(axis=0))
+    return _Explained(images, np.square(difference).sum(axis=(1, 2)), places)
 
 
 def _each_alone(manifolds, scenes, labels, places):
@@ -481,9 +499,9 @@ def _drawn_alone(images, scenes, side):
     """
     alone = np.zeros_like(scenes.scenes)
     height, width = images.shape[1:]
-    for place in np.unique(scenes.places[:, side], axis=0):
-        rows = np.flatnonzero((scenes.places[:, side] == place).all(axis=1))
-        down, right = place
+    places = scenes.places[:, side]
+    for down, right in np.unique(places, axis=0):
+        rows = np.flatnonzero((places == (down, right)).all(axis=1))
         box = rows, slice(down, down + height), slice(right, right + width)
         alone[box] = images[scenes.rows[rows, side]]
     return alone
@@ -501,12 +519,15 @@ class _Candidates(NamedTuple):
 
 def _log_odds(P, sharpness):
     "Log-odds (n, m) that labels are somewhere, from the probabilities of windows."
-    return np.log(np.expm1(np.minimum(_somewhere(P, sharpness), 30)) + 1e-9)
+    # −log P(nowhere) beyond 30 is as sure as it gets, and its exponential would overflow
+    nowhere = np.minimum(_somewhere(P, sharpness), 30)
+    return np.log(np.expm1(nowhere) + 1e-9)
 
 
 def _pair_odds(odds, pairs):
     "Sums (n, h) of the log-odds (n, m) of both labels of pairs (n, h, 2)."
-    return odds[np.arange(len(odds))[:, None, None], pairs].sum(axis=2)
+    rows = np.arange(len(odds))[:, None, None]
+    return odds[rows, pairs].sum(axis=2)
 
 
 def _explain_block(
@@ -527,7 +548,9 @@ def _explain_block(
     places = start[rows[:, None], flat]
     whole = _each_alone(coarse, scenes[rows], flat, places)
     best = _explain_two(coarse, scenes[rows], flat, whole)
-    kept = np.argsort(best.remains.reshape(n, h) - odds / 2, axis=1)[:, :n_kept]
+    # Fits of the fine manifolds are dear: the votes have a say in which pairs get them
+    scores = best.remains.reshape(n, h) - odds / 2
+    kept = np.argsort(scores, axis=1)[:, :n_kept]
     flat_kept = (h * np.arange(n)[:, None] + kept).ravel()
     images = best.images[:, flat_kept]
     remains = best.remains[flat_kept]
@@ -535,10 +558,8 @@ def _explain_block(
     flat = flat[flat_kept]
     start = places[flat_kept]
     places = best.places[flat_kept]
-    for order in (
-        (0, 1),
-        (1, 0),
-    ):  # the whole scene for one image, and what it leaves for the other
+    # The fit depends on its start: also the whole scene for one image, what it leaves for the other
+    for order in ((0, 1), (1, 0)):
         trial = _explain_two(
             coarse,
             scenes,
@@ -574,6 +595,7 @@ def _with_what_they_leave(pairs, odds, scenes, explained, shape):
         )
         for own in (0, 1)
     ]
+    # In bytes: a float takes four times the memory, and images have no more levels
     left = np.uint8(np.rint(255 * np.stack(left, axis=1)))
     return _Candidates(
         pairs,
@@ -598,8 +620,10 @@ def _candidates(manifolds, scenes, odds, start, n_labels=6):
     """`Candidates` of scenes among pairs of the labels with the greatest log-odds (n, m),
     fitted from places (n, m, 2) of labels, on two threads.
     """
+    # Fifteen of the 45 pairs: the true labels are nearly always among the six
     likeliest = np.argsort(-odds, axis=1)[:, :n_labels]
-    pairs = np.sort(likeliest[:, np.stack(np.triu_indices(n_labels, 1), axis=1)], axis=2)
+    two = np.stack(np.triu_indices(n_labels, 1), axis=1)
+    pairs = np.sort(likeliest[:, two], axis=2)
     odds = _pair_odds(odds, pairs)
     blocks = np.array_split(np.arange(len(scenes)), -(-len(scenes) // 500))
     explained = Parallel(n_jobs=2, prefer="threads")(
@@ -626,7 +650,7 @@ class _Reader(NamedTuple):
     unit: float
     n_labels: int
 
-    def coded(self, left: np.ndarray) -> np.ndarray:
+    def coded(self, left):
         "Codes (N, p) of what is left."
         rows = left.reshape(-1, left.shape[-1])
         blocks = np.array_split(rows, -(-len(rows) // 4096))
@@ -634,64 +658,69 @@ class _Reader(NamedTuple):
             [self.layer.transform(x / np.float32(255)) / self.unit for x in blocks]
         )
 
-    def read(self, found: _Candidates) -> np.ndarray:
+    def read(self, candidates):
         "Log-probabilities (n, h, 2, m) of the labels for what candidates leave."
-        logs = self.model.predict_log_proba(self.coded(found.left))
-        return logs[:, : self.n_labels].reshape(*found.pairs.shape, -1)  # but for none
+        logs = self.model.predict_log_proba(self.coded(candidates.left))
+        return logs[:, : self.n_labels].reshape(*candidates.pairs.shape, -1)  # but for none
 
 
-def _left_classes(found, scenes, none):
+def _left_classes(candidates, scenes, none):
     """Classes (n, h, 2) of what is left: the label of the window, if the scene holds it;
     else that of the image within two pixels; else `none`.
     """
-    is_held = (found.pairs[..., None] == scenes.pairs[:, None, None]).any(axis=3)
-    far = np.abs(found.places[:, :, :, None] - scenes.places[:, None, None]).max(axis=4)
-    nearest = scenes.pairs[np.arange(len(far))[:, None, None], far.argmin(axis=3)]
+    true = scenes.pairs[:, None, None]
+    is_held = (candidates.pairs[..., None] == true).any(axis=3)
+    apart = candidates.places[:, :, :, None] - scenes.places[:, None, None]
+    far = np.abs(apart).max(axis=4)
+    rows = np.arange(len(far))[:, None, None]
+    nearest = scenes.pairs[rows, far.argmin(axis=3)]
     return np.where(
         is_held,
-        found.pairs,
+        candidates.pairs,
         np.where(far.min(axis=3) <= 2, nearest, none),
     )
 
 
-def _learn_reader(settings, bench, found, scenes):
+def _learn_reader(settings, bench, candidates, scenes):
     "A `_Reader`; its patches are of what up to 10,000 true pairs leave."
-    right = (found.pairs == np.sort(scenes.pairs, axis=1)[:, None]).all(axis=2)
-    left = found.left[right].reshape(-1, found.left.shape[-1])[:20_000] / np.float32(255)
+    truth = np.sort(scenes.pairs, axis=1)[:, None]
+    left = candidates.left[(candidates.pairs == truth).all(axis=2)]
+    # Patches of images, not of what wrong pairs leave
+    left = left.reshape(-1, left.shape[-1])[:20_000] / np.float32(255)
     layer = _patch_layer(bench, **READ[bench.profile]).fit(left)
     m = len(bench.data.class_names)
-    y = _left_classes(found, scenes, m).ravel()
+    y = _left_classes(candidates, scenes, m).ravel()
     model = _window_classifier(settings, len(y), bench)
     reader = _Reader(model, layer, layer.transform(left).std(), m)
     with fixed_iterations():
-        reader.model.fit(reader.coded(found.left), y)
+        reader.model.fit(reader.coded(candidates.left), y)
     return reader
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3
-def _of_own_labels(found, logs):
+def _of_own_labels(candidates, logs):
     "Sums (n, h) of the log-probabilities (n, h, 2, m) of both labels of candidates."
     return np.take_along_axis(
         logs,
-        found.pairs[..., None],
+        candidates.pairs[..., None],
         axis=3,
     )[..., 0].sum(axis=2)
 
 
-def _pair_scores(found, read, votes, reading):
+def _pair_scores(candidates, read, votes, reading):
     "Scores (n, h): λ times the votes and κ times what is read, less what remains."
-    return votes * found.odds + reading * read - found.remains
+    return votes * candidates.odds + reading * read - candidates.remains
 
 
-def _named_by(found, scores):
+def _named_by(candidates, scores):
     "The pairs (n, 2) with the greatest of scores (n, h)."
-    return found.pairs[np.arange(len(scores)), scores.argmax(axis=1)]
+    return candidates.pairs[np.arange(len(scores)), scores.argmax(axis=1)]
 
 
-def _tried_weights(found, read, truth):
+def _tried_weights(candidates, read, truth):
     "Shares of scenes named with weights λ and κ, whose pairs are `truth`, ascending."
 
     def right(*weights):
-        named = _named_by(found, _pair_scores(found, read, *weights))
+        named = _named_by(candidates, _pair_scores(candidates, read, *weights))
         return float((named == truth).all(axis=1).mean())
 
     return {
@@ -701,26 +730,29 @@ def _tried_weights(found, read, truth):
     }
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3a
-def _left_odds(found, logs, scores, temperature=16.0):
+def _left_odds(candidates, logs, scores, temperature=16.0):
     """Log-odds (n, m) that labels are somewhere, from the log-probabilities (n, h, 2, m) of what
     candidates leave; each has a share in it by its score (n, h).
     """
+    # A softmax of scores, which are sums over pixels and far too sure of themselves
     share = np.exp((scores - scores.max(axis=1, keepdims=True)) / temperature)
     share /= share.sum(axis=1, keepdims=True)
-    P = np.minimum(share[:, :, None, None] * np.exp(logs), 1 - 1e-6)
-    nowhere = -np.log1p(-P).sum(axis=(1, 2))
+    P = share[:, :, None, None] * np.exp(logs)
+    nowhere = -np.log1p(-np.minimum(P, 1 - 1e-6)).sum(axis=(1, 2))
     return np.log(np.expm1(np.minimum(nowhere, 30)) + 1e-6)
 
 
-def _in_the_mean(found, read, sums):
+def _in_the_mean(candidates, read, sums):
     """Candidates with what remains, and what is read of them (n, h), in the mean over the
     rounds that had them; `sums` (3, n, m, m) of numbers of rounds and of both grow.
     """
     rows = np.arange(len(read))[:, None]
-    i, j = found.pairs.transpose(2, 0, 1)
-    sums[:, rows, i, j] += np.stack([np.ones_like(read), found.remains, read])
+    i, j = candidates.pairs.transpose(2, 0, 1)
+    # Rounds propose different pairs, so that each pair has its own number of rounds
+    new = np.stack([np.ones_like(read), candidates.remains, read])
+    sums[:, rows, i, j] += new
     rounds, remains, read = sums[:, rows, i, j]
-    return found._replace(remains=remains / rounds), read / rounds
+    return candidates._replace(remains=remains / rounds), read / rounds
 
 
 class _Memory:
@@ -730,13 +762,13 @@ class _Memory:
         self.sums = np.zeros((3, n, m, m))
         self.votes = []  # log-odds (n, m) of each round
 
-    def mean(self, found, logs):
+    def mean(self, candidates, logs):
         "Candidates and what is read of them, in the mean over the rounds."
-        return _in_the_mean(found, _of_own_labels(found, logs), self.sums)
+        return _in_the_mean(candidates, _of_own_labels(candidates, logs), self.sums)
 
-    def vote(self, found, logs, scores):
+    def vote(self, candidates, logs, scores):
         "Log-odds (n, m) of labels, in the mean over the rounds, with the votes of this one."
-        self.votes.append(_left_odds(found, logs, scores))
+        self.votes.append(_left_odds(candidates, logs, scores))
         return np.mean(self.votes, axis=0)
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3b
@@ -763,6 +795,7 @@ def _scenes_to_read(settings, bench, sets):
         )
 
     n_read = settings["n_read"]
+    # Manifolds explain their own images too well: what they leave there is no example of new images
     scenes = {k: draw(6 + k, 1 - k % 2, n_read) for k in range(settings["rounds"])}
     scenes["validation"] = Overlaid(*(values[:2500] for values in sets["validation"]))
     scenes["test"] = sets["test"]
@@ -787,7 +820,7 @@ def _read_once(settings, bench, k, scenes, odds, start):
     manifolds = bench.step(
         "manifolds" + suffix, "learning manifolds", lambda: [learn(sizes=size) for size in sizes]
     )
-    found = bench.step(
+    candidates = bench.step(
         "explain" + suffix,
         "explaining scenes",
         lambda: {
@@ -798,11 +831,11 @@ def _read_once(settings, bench, k, scenes, odds, start):
     reader = bench.step(
         "left" + suffix,
         "learning to read",
-        lambda: _learn_reader(settings, bench, found["training"], scenes["training"]),
+        lambda: _learn_reader(settings, bench, candidates["training"], scenes["training"]),
     )
-    found["training"] = _Candidates(*(x[:1000] for x in found["training"]))
-    logs = {name: reader.read(part) for name, part in found.items()}
-    return found, logs, reader, manifolds[1]
+    candidates["training"] = _Candidates(*(x[:1000] for x in candidates["training"]))
+    logs = {name: reader.read(part) for name, part in candidates.items()}
+    return candidates, logs, reader, manifolds[1]
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3c
 def _learn_read(settings, bench, sets):
@@ -820,13 +853,15 @@ def _learn_read(settings, bench, sets):
     sharpness = _choose_sharpness(P["validation"], truth)
     about = {"sharpness": sharpness, "n_windows": votes.n_windows}
     odds = {name: _log_odds(p, sharpness) for name, p in P.items()}
-    start = {name: votes.grid[p[:, :, :-1].argmax(axis=1)] for name, p in P.items()}
+    # Fits begin where the window that is surest of a label lies
+    surest = {name: p[:, :, :-1].argmax(axis=1) for name, p in P.items()}
+    start = {name: votes.grid[window] for name, window in surest.items()}
     m = len(bench.data.class_names)
     memory = {name: _Memory(len(scenes[name].scenes), m) for name in ("validation", "test")}
     models = {"votes_": votes.model}
     for k in range(settings["rounds"]):
         by_set = {"training": k, "validation": "validation", "test": "test"}
-        found, logs, reader, fine = _read_once(
+        candidates, logs, reader, fine = _read_once(
             settings,
             bench,
             k,
@@ -836,22 +871,23 @@ def _learn_read(settings, bench, sets):
             ),
         )
         models[f"round{k + 1}_"] = reader.model
-        memory["training"] = _Memory(len(found["training"].pairs), m)  # each round has its own
+        memory["training"] = _Memory(len(candidates["training"].pairs), m)  # each round has its own
         read = {}
-        for name in found:
-            found[name], read[name] = memory[name].mean(found[name], logs[name])
-        tried = _tried_weights(found["validation"], read["validation"], truth)
+        for name in candidates:
+            candidates[name], read[name] = memory[name].mean(candidates[name], logs[name])
+        tried = _tried_weights(candidates["validation"], read["validation"], truth)
         best = max(tried, key=tried.get)
         about[f"named_round{k + 1}"] = tried[best]
-        for name, part in found.items():  # what is left votes, in the place of windows
+        for name, part in candidates.items():  # what is left votes, in the place of windows
             scores = _pair_scores(part, read[name], *best)
             odds[name] = memory[name].vote(part, logs[name], scores)
-            found[name] = part._replace(odds=_pair_odds(odds[name], part.pairs))
+            candidates[name] = part._replace(odds=_pair_odds(odds[name], part.pairs))
+    # A control: would the true pair win if its fit were as good as it can be?
     images = _image_sets(bench.data)["validation"][0]
-    told = _begun_from_truth(fine, scenes["validation"], images, odds["validation"])
-    found["told"] = told
-    read["told"] = _of_own_labels(told, reader.read(told))
-    pairs, more = _named_read(found, read, truth)
+    from_truth = _begun_from_truth(fine, scenes["validation"], images, odds["validation"])
+    candidates["from truth"] = from_truth
+    read["from truth"] = _of_own_labels(from_truth, reader.read(from_truth))
+    pairs, more = _named_read(candidates, read, truth)
     wrong = pairs.pop("training") != np.sort(scenes[k].pairs[:1000], axis=1)
     about |= more | {"training_error": float(wrong.any(axis=1).mean())}
     models[""] = models.pop(f"round{k + 1}_")
@@ -862,28 +898,23 @@ def _learn_read(settings, bench, sets):
     return _Named(pairs, curves, size, about)
 
 
-def _named_read(found, read, truth):
+def _named_read(candidates, read, truth):
     "Named pairs, with the weights λ and κ that name most validation scenes, and metrics."
-    tried = _tried_weights(found["validation"], read["validation"], truth)
+    tried = _tried_weights(candidates["validation"], read["validation"], truth)
     best = max(tried, key=tried.get)
-    scores = {name: _pair_scores(part, read[name], *best) for name, part in found.items()}
-    is_true = (found["validation"].pairs == truth[:, None]).all(axis=2)
-    wrong = np.where(
-        is_true,
-        -np.inf,
-        scores["validation"],
-    ).max(axis=1)
-    right = np.where(
-        is_true,
-        scores["validation"],
-        -np.inf,
-    ).max(axis=1)
-    told = np.maximum(right, scores.pop("told")[:, 0]) > wrong  # also fitted from the true images
-    return {name: _named_by(found[name], values) for name, values in scores.items()}, {
+    scores = {name: _pair_scores(part, read[name], *best) for name, part in candidates.items()}
+    is_true = (candidates["validation"].pairs == truth[:, None]).all(axis=2)
+    # −∞ where the true pair is not among the candidates
+    best_true = np.where(is_true, scores["validation"], -np.inf).max(axis=1)
+    best_wrong = np.where(is_true, -np.inf, scores["validation"]).max(axis=1)
+    from_truth = scores.pop("from truth")[:, 0]
+    is_right = np.maximum(best_true, from_truth) > best_wrong
+    pairs = {name: _named_by(candidates[name], values) for name, values in scores.items()}
+    return pairs, {
         "vote_weight": best[0],
         "reading_weight": best[1],
         "among_candidates": float(is_true.any(axis=1).mean()),
-        "told_fit": float(told.mean()),
+        "told_fit": float(is_right.mean()),
         "unread": max(value for (_, reading), value in tried.items() if reading == 0),
     }
 
@@ -904,7 +935,9 @@ def _pair_spread_loss(activations, pairs, progress):
 
     margin = 0.2 + 0.7 * min(1, progress / 0.7)
     right = activations.gather(1, pairs)
-    short = torch.relu(margin - (right[:, :, None] - activations[:, None, :])) ** 2
+    ahead = right[:, :, None] - activations[:, None, :]
+    short = torch.relu(margin - ahead) ** 2
+    # Neither label has to be ahead of the other
     is_other = torch.ones_like(activations).scatter(1, pairs, 0)
     return (short * is_other[:, None, :]).sum(dim=(1, 2)).mean()
 
@@ -1022,14 +1055,14 @@ def _score_pairs(learned, part, bench, sets):
     "Scenes of which both objects are named, and pictures of twelve such test scenes and others."
     truth = {name: np.sort(scenes.pairs, axis=1) for name, scenes in sets.items()}
     right = {name: pairs == truth[name][: len(pairs)] for name, pairs in learned.pairs.items()}
-    metrics = {f"{name}_error": float(1 - r.all(axis=1).mean()) for name, r in right.items()}
+    both = {name: labels.all(axis=1) for name, labels in right.items()}
+    metrics = {f"{name}_error": float(1 - r.mean()) for name, r in both.items()}
     named = learned.pairs["test"]
-    metrics["label_error"] = float(
-        1 - (named[:, :, None] == truth["test"][:, None, :]).any(axis=2).mean()
-    )
+    is_there = (named[:, :, None] == truth["test"][:, None, :]).any(axis=2)
+    metrics["label_error"] = float(1 - is_there.mean())
     metrics |= {"n_weights": int(learned.n_weights), "n_test": len(truth["test"])}
-    both = right["test"].all(axis=1)
-    rows = np.concatenate([np.flatnonzero(both == well)[:12] for well in (True, False)])
+    shown = [np.flatnonzero(both["test"] == well)[:12] for well in (True, False)]
+    rows = np.concatenate(shown)
     arrays = {
         "named": named.astype(np.int8),
         "truth": truth["test"].astype(np.int8),

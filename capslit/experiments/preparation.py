@@ -102,14 +102,14 @@ class _Prepared:
     preparation: str
     axes: Any = None
 
-    def images(self, rows: np.ndarray) -> np.ndarray:
+    def images(self, rows):
         "Images (n, height, width) of grey values up to 1."
         grey = np.asarray(self.data.images[rows], np.float32) / np.float32(self.data.scale)
         if self.preparation in ("deslanted", "both"):
             return _deslant(grey)
         return grey
 
-    def describe(self, images: np.ndarray) -> np.ndarray:
+    def describe(self, images):
         "Images as rows of numbers."
         return self._along(smooth(images, SMOOTHING).reshape(len(images), -1))
 
@@ -118,14 +118,14 @@ class _Prepared:
             return X
         return X @ self.axes
 
-    def to_learn(self, rows: np.ndarray) -> tuple:
+    def to_learn(self, rows):
         "Rows of numbers and labels; of images in several places if the preparation says so."
         images = self.images(rows)
         n = COPIES[self.preparation]
         X = np.concatenate([self.describe(_moved(images, place)) for place in range(n)])
         return X, np.tile(self.data.labels[rows], n)
 
-    def to_recognise(self, rows: np.ndarray, place: int = 0) -> tuple:
+    def to_recognise(self, rows, place=0):
         "Rows of numbers of images in one of the `PLACES`, labels, and tangents of one pixel."
         images = _moved(self.images(rows), place)
         T = tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))

@@ -220,7 +220,7 @@ class _EvidenceClassifier(ClassifierMixin, BaseEstimator):
         self.cv = cv
         self.random_state = random_state
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "_EvidenceClassifier":
+    def fit(self, X, y):
         "Choose the prior and learn; ValueError if a parameter makes no sense."
         check_choice("length", self.length, LENGTHS)
         self.classes_, y = np.unique(y, return_inverse=True)
@@ -243,11 +243,11 @@ class _EvidenceClassifier(ClassifierMixin, BaseEstimator):
             self.predictor_ = _predict_without_folds(fit, model, batch, self.length)
         return self
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+    def predict_proba(self, X):
         "Class probabilities (n, n_classes), coupled over the pairs."
         return self.predictor_.probabilities(X)
 
-    def predict(self, X: np.ndarray) -> np.ndarray:
+    def predict(self, X):
         "Labels (n,) of the most probable classes."
         return self.classes_[self.predictor_.labels(X)]
 

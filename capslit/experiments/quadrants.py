@@ -319,7 +319,7 @@ class _Learned(NamedTuple):
     signed: bool = True  # whether their sign means something
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-2
-def _pixel_by_pixel(predict: Callable, D: int = 4 * SIDE**2) -> Callable:
+def _pixel_by_pixel(predict, D=4 * SIDE**2):
     "A function of X that collects predict(X, d), (n,) for pixel d, as columns."
     return lambda X: np.stack([predict(X, d) for d in range(D)], axis=1)
 

@@ -286,7 +286,7 @@ class _SceneTables:
         return scenes == 1
 
     @property
-    def price(self) -> float:
+    def price(self):
         "ln KT, the nats that it takes to name one of K experts at one of T places."
         return math.log(len(self.templates) * math.prod(self.places))
 
@@ -294,7 +294,7 @@ class _SceneTables:
 class _SceneGains(_SceneTables):
     "Composed templates of scenes, and the gains of all experts at all places."
 
-    def all_gains(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
+    def all_gains(self, scenes, composed):
         "What each expert at each place would add to the log-likelihood: (rows, columns, n, K)."
         code = np.moveaxis(
             LEVELS * scenes.astype(np.intp) + composed,
@@ -309,7 +309,7 @@ class _SceneGains(_SceneTables):
         )
         return gains[: self.places[0], : self.places[1]]
 
-    def best(self, scenes: np.ndarray, composed: np.ndarray) -> list:
+    def best(self, scenes, composed):
         "The expert with the largest gain for each scene, its row and column, and this gain."
         blocks = []
         for start in range(0, len(scenes), BLOCK):
@@ -320,7 +320,7 @@ class _SceneGains(_SceneTables):
             blocks.append((expert, row, column, table[np.arange(len(top)), top]))
         return [np.concatenate(a) for a in zip(*blocks)]
 
-    def compose(self, found: Found, without: int | None = None) -> np.ndarray:
+    def compose(self, found, without=None):
         """The largest templates at every pixel (n, height, width), in twentieths, but for slot
         `without`.
         """
@@ -335,7 +335,7 @@ class _SceneGains(_SceneTables):
             composed[window] = np.maximum(composed[window], self.templates[found.experts[i, j]])
         return composed
 
-    def log_likelihood(self, scenes: np.ndarray, composed: np.ndarray) -> np.ndarray:
+    def log_likelihood(self, scenes, composed):
         "ln P(scene | composed template) (n,)."
         return np.sum(self.log[scenes.astype(np.intp), composed], axis=(1, 2))
 

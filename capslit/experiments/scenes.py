@@ -107,9 +107,12 @@ def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.nda
         members = images[labels == label]
         mean = (np.sum(members, axis=0) + 1) / (len(members) + 2)
         if kind == "one":
-            score = members.reshape(len(members), -1) @ np.log(mean / (1 - mean)).ravel()
+            log_odds = np.log(mean / (1 - mean)).ravel()
+            score = members.reshape(len(members), -1) @ log_odds
             mean = members[np.argmax(score)]
-        templates.append(np.minimum(np.rint(LEVELS * mean), LEVELS - 1).astype(np.intp))
+        # Never quite 1: a white pixel must remain possible
+        levels = np.minimum(np.rint(LEVELS * mean), LEVELS - 1)
+        templates.append(levels.astype(np.intp))
     return np.stack(templates)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010
@@ -132,7 +135,8 @@ def _check_templates(templates, shape):
     hint = "pass np.rint(20 * probabilities).astype(int)"
     check_shape("templates", templates, (None, None, None), empty=False, hint=hint)
     check_indices("templates", templates, LEVELS)
-    if len(shape) != 2 or any(big < small for big, small in zip(shape, templates.shape[1:])):
+    sides = zip(shape, templates.shape[1:])
+    if len(shape) != 2 or any(big < small for big, small in sides):
         raise ValueError(
             f"shape must be the (height, width) of scenes into which templates of "
             f"{templates.shape[1:]} fit, not {shape}"
@@ -182,11 +186,15 @@ def make_scenes(
     chance = np.floor(LEVELS * rng.random((n, *shape)))  # black where the template is above it
     inked = np.zeros((n, n_digits, *shape), bool)
     for i, j in np.ndindex(n, n_digits):
-        window = slice(rows[i, j], rows[i, j] + h), slice(columns[i, j], columns[i, j] + w)
+        top = rows[i, j]
+        left = columns[i, j]
+        digit = digits[i, j]
+        window = slice(top, top + h), slice(left, left + w)
         if instances is None:
-            inked[i, j][window] = templates[digits[i, j]] > chance[i][window]
+            # One draw for all digits of a scene: then it has the probability of their maximum
+            inked[i, j][window] = templates[digit] > chance[i][window]
         else:
-            inked[i, j][window] = rng.choice(instances[digits[i, j]])
+            inked[i, j][window] = rng.choice(instances[digit])
     clean = np.any(inked, axis=1)
     noisy = clean ^ (rng.random(clean.shape) < noise)
     covered = np.sum(inked, axis=1, keepdims=True) > 1
@@ -250,7 +258,8 @@ class _SceneTables:
     def __init__(self, templates, probabilities, shape):
         self.templates, self.shape = _check_templates(templates, shape)
         p = np.asarray(probabilities, float)
-        if p.shape != (LEVELS,) or not (np.all(np.diff(p) >= 0) and 0 < p[0] and p[-1] < 1):
+        rising = p.shape == (LEVELS,) and np.all(np.diff(p) >= 0)
+        if not (rising and 0 < p[0] and p[-1] < 1):
             raise ValueError(
                 f"probabilities must be {LEVELS} numbers that do not fall, above 0 and "
                 "below 1; use read(name, value)"
@@ -313,11 +322,14 @@ class _SceneGains(_SceneTables):
         "The expert with the largest gain for each scene, its row and column, and this gain."
         blocks = []
         for start in range(0, len(scenes), BLOCK):
-            gains = self.all_gains(scenes[start : start + BLOCK], composed[start : start + BLOCK])
+            part = slice(start, start + BLOCK)
+            gains = self.all_gains(scenes[part], composed[part])
             table = np.moveaxis(gains, 2, 0).reshape(gains.shape[2], -1)
             top = np.argmax(table, axis=1)
-            row, column, expert = np.unravel_index(top, (*self.places, len(self.templates)))
-            blocks.append((expert, row, column, table[np.arange(len(top)), top]))
+            shape = (*self.places, len(self.templates))
+            row, column, expert = np.unravel_index(top, shape)
+            gain = table[np.arange(len(top)), top]
+            blocks.append((expert, row, column, gain))
         return [np.concatenate(a) for a in zip(*blocks)]
 
     def compose(self, found, without=None):
@@ -332,12 +344,14 @@ class _SceneGains(_SceneTables):
             down = found.rows[i, j, None, None] + np.arange(h)[:, None]
             right = found.columns[i, j, None, None] + np.arange(w)
             window = i[:, None, None], down, right
-            composed[window] = np.maximum(composed[window], self.templates[found.experts[i, j]])
+            added = self.templates[found.experts[i, j]]
+            composed[window] = np.maximum(composed[window], added)
         return composed
 
     def log_likelihood(self, scenes, composed):
         "ln P(scene | composed template) (n,)."
-        return np.sum(self.log[scenes.astype(np.intp), composed], axis=(1, 2))
+        logs = self.log[scenes.astype(np.intp), composed]
+        return np.sum(logs, axis=(1, 2))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-025-4
 class SceneSearch(_SceneGains):
@@ -368,6 +382,7 @@ class SceneSearch(_SceneGains):
         going = np.arange(len(scenes))
         while len(going) and found.experts.shape[1] < most:
             new = self.best(scenes[going], self.compose(found.of(going)))
+            # Gains are computed in single precision: smaller ones may be rounding
             good = new[3] > max(price, LEAST)
             going = going[good]
             if len(going):
@@ -408,7 +423,9 @@ class SceneSearch(_SceneGains):
         shown = scenes[going]
         others = self.compose(now, without=j)
         new = self.best(shown, others)
-        value = self.log_likelihood(shown, self.compose(now)) - self.log_likelihood(shown, others)
+        # What the expert in this slot is worth, next to the best one and to none
+        value = self.log_likelihood(shown, self.compose(now))
+        value -= self.log_likelihood(shown, others)
         value -= price * (now.experts[:, j] >= 0)
         added = new[3] - price > np.maximum(value, 0) + LEAST
         dropped = ~added & (value < -LEAST)
@@ -441,14 +458,18 @@ def judge(
     detected : int array of shape (n,)
         How many experts there are, right and wrong.
     """
-    true = [np.asarray(a)[:, :, None] for a in (scenes.digits, scenes.rows, scenes.columns)]
-    fits = (found.experts[:, None] == true[0]) & (found.experts[:, None] >= 0)
-    fits &= np.abs(found.rows[:, None] - true[1]) <= tolerance
-    fits &= np.abs(found.columns[:, None] - true[2]) <= tolerance
+    digits, rows, columns = (
+        np.asarray(a)[:, :, None] for a in (scenes.digits, scenes.rows, scenes.columns)
+    )
+    experts = found.experts[:, None]
+    fits = (experts == digits) & (experts >= 0)
+    fits &= np.abs(found.rows[:, None] - rows) <= tolerance
+    fits &= np.abs(found.columns[:, None] - columns) <= tolerance
     seen = np.zeros(scenes.digits.shape, bool)
     for scene, table in zip(seen, fits):
-        rows, columns = linear_sum_assignment(-table.astype(float))
-        scene[rows] = table[rows, columns]
+        # The matching with most digits: a greedy one may waste an expert
+        j, expert = linear_sum_assignment(-table.astype(float))
+        scene[j] = table[j, expert]
     return seen, np.sum(found.experts >= 0, axis=1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037
@@ -496,8 +517,10 @@ def _rates(seen, detected):
         "false": false,
         "detected": detected,
     }
+    root = math.sqrt(len(seen))
     means = {name: float(np.mean(v)) for name, v in values.items()}
-    errors = {f"{name}_se": float(np.std(v) / math.sqrt(len(v))) for name, v in values.items()}
+    # Digits of one scene are not independent, so errors are over scenes
+    errors = {f"{name}_se": float(np.std(v) / root) for name, v in values.items()}
     return means | errors
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-2
@@ -522,7 +545,10 @@ def _scene_parts(data, profile):
         grid += [("one", "own", n, 0.1) for n in (2, 10, 15)]
         grid += [("mean", "own", n, 0.1) for n in (2, 10)]
     names = ("templates", "instances", "n_digits", "noise")
-    changes = {_part_name(*one): dict(zip(names, one)) | {"most": one[2] + 5} for one in grid}
+    changes = {_part_name(*one): dict(zip(names, one)) for one in grid}
+    for change in changes.values():
+        # Room for experts that stand for no digit
+        change["most"] = change["n_digits"] + 5
     return variants("methods", common, changes)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038-1
@@ -544,8 +570,10 @@ def _set_the_scene(settings, data, seed):
         images = handwritten(data.test_images[:N_UNSEEN], data.scale)
         labels = data.test_labels[:N_UNSEEN]
         instances = [images[labels == label] for label in range(len(templates))]
-    rng = np.random.default_rng([seed, settings["n_digits"], round(1000 * settings["noise"])])
-    common = settings["n_digits"], settings["shape"], settings["noise"], rng, instances
+    n_digits = settings["n_digits"]
+    noise = settings["noise"]
+    rng = np.random.default_rng([seed, n_digits, round(1000 * noise)])
+    common = n_digits, settings["shape"], noise, rng, instances
     scenes, tuning = (make_scenes(templates, settings[n], *common) for n in ("n", "n_tuning"))
     return templates, scenes, tuning
 
@@ -553,7 +581,8 @@ def _set_the_scene(settings, data, seed):
 def _all_rates(found, scenes):
     "The `rates`, and the share of scenes in which the first expert stands for a digit."
     first, _ = judge(found.first(1), scenes)
-    return _rates(*judge(found, scenes)) | {"first": float(np.mean(np.any(first, axis=1)))}
+    is_digit = np.any(first, axis=1)
+    return _rates(*judge(found, scenes)) | {"first": float(np.mean(is_digit))}
 
 
 def _tune(reading, values, templates, tuning, most):

@@ -23,7 +23,6 @@ from capslit.experiments.lines_and_shapes import (
     SIZES,
     VARIANTS,
     _anneal,
-    _fit_peer,
     _follow,
     _inference_of,
     _judged,
@@ -240,7 +239,7 @@ def test_peers_reconstruct_what_they_have_seen(method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"factorial": {"e_step": "exact"}, "dictionary": {"alpha": 1.0}}.get(method, {})
-        components, reconstruct = _fit_peer(method, X, (2, 4), 0, options)
+        components, reconstruct = factors.METHODS[method](X, (2, 4), 0, **options)
     made = reconstruct(X)
     assert made.shape == X.shape and np.mean((X - made) ** 2) < 0.7 * np.mean(np.var(X, axis=0))
     assert components.shape == (

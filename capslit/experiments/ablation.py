@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FEATURES', 'CONVOLUTIONS', 'ITERATIONS', 'LEFT_OUT', 'EXPONENT', 'NETWORKS', 'ON_MNIST', 'AT_FIRST', 'N_SEEDS',
-           'SIZES', 'SIDES', 'LEARNERS', 'WAYS', 'ABLATION', 'shifted']
+           'SIZES', 'SIDES', 'WAYS', 'ABLATION', 'shifted']
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-2
 from itertools import combinations, product
@@ -12,7 +12,7 @@ from itertools import combinations, product
 import numpy as np
 
 from .records import Experiment, Part
-from .viewpoints import one_thread
+from .viewpoints import build_network, one_thread
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-4
 # The convolution (channels, size, stride) that all begin with, by the side of the images
@@ -116,61 +116,16 @@ def _ablation_parts(data, profile):
     )
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-6
-def _capsule_network(settings, side, n_classes):
-    "Capsules, and the loss that grows with the progress of learning."
-    from capslit.routing import network as cn
-
-    net = cn.CapsuleNetwork(side, n_classes, features=(FEATURES[side],), **settings)
-    return net, cn.growing_spread_loss
-
-
-def _cross_entropy(scores, y, progress):
-    "The loss of networks without capsules."
-    from torch.nn.functional import cross_entropy
-
-    return cross_entropy(scores, y)
-
-
-def _convolutional(settings, side, n_classes):
-    "Convolutions, and a weight for each place."
-    from capslit.routing import network as cn
-
-    features = (FEATURES[side], settings["last"])
-    return cn.ConvolutionalNetwork(
-        side,
-        n_classes,
-        features=features,
-    ), _cross_entropy
-
-
-def _pooled(settings, side, n_classes):
-    "Convolutions, and the mean over all places."
-    from torch import nn
-
-    from capslit.routing import network as cn
-
-    return nn.Sequential(
-        nn.Unflatten(1, (1, side)),
-        cn.stem((FEATURES[side], settings["last"])),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(settings["last"][0], n_classes),
-    ), _cross_entropy
-
-
-LEARNERS = dict.fromkeys(NETWORKS, _capsule_network) | {
-    "convolution": _convolutional,
-    "pooled": _pooled,
-}
-
-
 def _made(name, side, seed, n_classes=10):
     "One of the `NETWORKS`, new, for images of this side, and its loss, for PyTorch."
     import torch
 
     # PyTorch draws initial weights from its own generator
     torch.manual_seed(seed)
-    return LEARNERS[name](NETWORKS[name], side, n_classes)
+    features = (FEATURES[side],)
+    if name in CONVOLUTIONS:
+        return build_network(name, side, n_classes, (*features, CONVOLUTIONS[name]))
+    return build_network("capsules", side, n_classes, features, **NETWORKS[name])
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-8
 WAYS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # not moved; down, up, right, left

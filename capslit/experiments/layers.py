@@ -21,7 +21,7 @@ from capslit.experiments.records import (
     fixed_iterations,
     variants,
 )
-from .viewpoints import FEATURES, LAST, one_thread
+from .viewpoints import FEATURES, LAST, build_network, one_thread
 
 # %% ../../nbs/experiments/layers.ipynb #cell-004
 def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
@@ -152,16 +152,9 @@ def _run_network(settings, bench, data):
         for name, (X, y) in image_sets(bench.protocol).items()
     }
 
-    def loss(scores, y, progress):
-        return torch.nn.functional.cross_entropy(scores, y)
-
     torch.manual_seed(settings["seed"])
     features = *FEATURES[size], *LAST[size]
-    net = cn.ConvolutionalNetwork(
-        shape[0],
-        len(images.class_names),
-        features=features,
-    )
+    net, loss = build_network("convolution", shape[0], len(images.class_names), features)
     options = {name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
     bench.step(
         "fit",

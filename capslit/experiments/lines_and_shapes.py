@@ -539,11 +539,16 @@ METHODS = {
 }
 
 
-def _fit_peer(method, X, shape, seed, options):
-    """What a method has learned: components (m, p), or weights (d, k, p) if it has vectors, and a
-    function that reconstructs rows.
+def _fit_peer(learn, X, new, shape, seed):
+    """What learn(X, shape, seed) has found: components (m, p), or weights (d, k, p) if it has
+    vectors; and its errors on rows X and on new ones, as shares of the variance of X.
     """
-    return METHODS[method](X, shape, seed, **options)
+    # Sums in one order: the same bits again
+    with fixed_iterations(), threadpool_limits(1, "openmp"):
+        components, reconstruct = learn(X, shape, seed)
+        spread = np.mean(np.var(X, axis=0))
+        errors = [float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)]
+    return components, errors
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-2
 def _run_peer(settings, bench, data):
@@ -554,21 +559,17 @@ def _run_peer(settings, bench, data):
     method = settings["method"]
     templates = _true_templates(name)
     X, new = (_measured(i, UNITS[name]) for i in (bench.data.images, _unseen(name, bench.data)))
-    spread = np.mean(np.var(X, axis=0))
-    options = settings["options"].get(method, {})
     if method == "factorial":
         match = _resemblance
     else:
         match = _resembling
+    learn = partial(METHODS[method], **settings["options"].get(method, {}))
     correlations = []
     errors = []
     for start in range(settings["n_starts"]):
-        # sums in one order: the same bits again
-        with fixed_iterations(), threadpool_limits(1, "openmp"):
-            components, reconstruct = _fit_peer(
-                method, X, SIZES[name], bench.seed * 1000 + start, options
-            )
-            errors.append([float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)])
+        seed = bench.seed * 1000 + start
+        components, shares = _fit_peer(learn, X, new, SIZES[name], seed)
+        errors.append(shares)
         correlations.append(match(components, templates))
     known, unknown = np.transpose(errors).tolist()
     metrics = _judged(correlations) | {
@@ -613,7 +614,6 @@ def _run_parts(settings, bench, data):
     digits = bench.data
     d, k = settings["shape"]
     X, new = (_measured(i, digits.scale) for i in (digits.train_images, digits.test_images))
-    spread = np.mean(np.var(X, axis=0))
     names = ("e_step", "n_configurations", "n_init", "max_iter")
     peers = {
         "factorial": partial(_fit_factorial, **{name: settings[name] for name in names}),
@@ -626,9 +626,7 @@ def _run_parts(settings, bench, data):
     errors = {}
     components = {}
     for name, learn in peers.items():
-        with fixed_iterations(), threadpool_limits(1, "openmp"):
-            components[name], reconstruct = learn(X, (d, k), bench.seed)
-            errors[name] = [float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)]
+        components[name], errors[name] = _fit_peer(learn, X, new, (d, k), bench.seed)
     metrics = {
         "error": {name: known for name, (known, _) in errors.items()},
         "unseen_error": {name: unknown for name, (_, unknown) in errors.items()},

@@ -26,6 +26,7 @@ from capslit.experiments.manifolds import (
     factor_analysers,
     learn,
 )
+from .ablation import shifted
 from .poses import slant_and_ink
 from .records import Experiment, Part, by_learner
 from ..mixtures.tangents import smooth, tangent_distance, tangent_vectors
@@ -48,16 +49,8 @@ def _deslant(images):
     )
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-07
-# Corners in an image with a border of one pixel: as it is, moved along one axis, along both
-PLACES = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2), (0, 0), (0, 2), (2, 0), (2, 2))
-
-
-def _moved(images, place):
-    "Images (n, height, width) as they are (place 0), or moved by one pixel."
-    height, width = images.shape[1:]
-    top, left = PLACES[place]
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
-    return padded[:, top : top + height, left : left + width]
+# Motions down and right: none, by a pixel along one axis, along both
+PLACES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-09
 PREPARATIONS = {
@@ -122,12 +115,12 @@ class _Prepared:
         "Rows of numbers and labels; of images in several places if the preparation says so."
         images = self.images(rows)
         n = COPIES[self.preparation]
-        X = np.concatenate([self.describe(_moved(images, place)) for place in range(n)])
+        X = np.concatenate([self.describe(shifted(images, *PLACES[place])) for place in range(n)])
         return X, np.tile(self.data.labels[rows], n)
 
     def to_recognise(self, rows, place=0):
         "Rows of numbers of images in one of the `PLACES`, labels, and tangents of one pixel."
-        images = _moved(self.images(rows), place)
+        images = shifted(self.images(rows), *PLACES[place])
         T = tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
         return self.describe(images), self.data.labels[rows], self._along(T)
 

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES', 'VIEWPOINTS',
-           'network', 'divided', 'one_thread']
+           'cross_entropy', 'build_network', 'network', 'divided', 'one_thread']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,30 +37,28 @@ EPOCHS = {
 }
 
 
-def _cross_entropy(scores, y, progress):
+def cross_entropy(scores: Any, y: Any, progress: float) -> Any:
+    "The loss of networks without capsules, which does not change with the progress of learning."
     from torch.nn.functional import cross_entropy
 
     return cross_entropy(scores, y)
 
 
-def network(kind: str, data: ImageData, seed: int) -> tuple:
-    "A new network of one of the kinds and its loss, for PyTorch."
-    import torch
+def build_network(kind: str, side: int, n_classes: int, features: tuple, **above: Any) -> tuple:
+    """A new network of one of the kinds for images of this side, and its loss, for PyTorch.
+
+    All begin with convolutions, `features`; what is `above` them only the capsules have.
+    """
     from torch import nn
 
     from capslit.routing import network as cn
 
-    torch.manual_seed(seed)
-    side = data.images.shape[1]
-    n_classes = len(data.class_names)
-    features = FEATURES[data.name]
     if kind == "capsules":
-        above = CAPSULES_OF[data.name]
         net = cn.CapsuleNetwork(side, n_classes, features=features, **above)
         return net, cn.growing_spread_loss
-    features = (*features, *LAST[data.name])
     if kind == "convolution":
-        return cn.ConvolutionalNetwork(side, n_classes, features=features), _cross_entropy
+        return cn.ConvolutionalNetwork(side, n_classes, features=features), cross_entropy
+    # Pooled over all places: the same answer wherever the image is
     net = nn.Sequential(
         nn.Unflatten(1, (1, side)),
         cn.stem(features),
@@ -67,7 +66,22 @@ def network(kind: str, data: ImageData, seed: int) -> tuple:
         nn.Flatten(),
         nn.Linear(features[-1][0], n_classes),
     )
-    return net, _cross_entropy
+    return net, cross_entropy
+
+
+def network(kind: str, data: ImageData, seed: int) -> tuple:
+    "A new network of one of the kinds for a data set, and its loss."
+    import torch
+
+    # PyTorch draws initial weights from its own generator
+    torch.manual_seed(seed)
+    above = {}
+    features = FEATURES[data.name]
+    if kind == "capsules":
+        above = CAPSULES_OF[data.name]
+    else:
+        features += LAST[data.name]
+    return build_network(kind, data.images.shape[1], len(data.class_names), features, **above)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-006
 FAMILIAR = dict.fromkeys(

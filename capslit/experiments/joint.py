@@ -37,6 +37,7 @@ from .records import Experiment, by_learner, fixed_iterations, variants
 # %% ../../nbs/experiments/joint.ipynb #jointly-04
 def _capsules_on(codes, y, given, seed):
     "The fitted classifier on pooled _probabilities (n, C − 1), and the precision of its prior."
+    # A prior that does not depend on the unit of the codes
     alpha = given["ridge"] * float(codes.var(axis=0).mean())
     classifier = CapsuleClassifier(
         given["capsule_dim"],
@@ -61,6 +62,7 @@ def blocks(*arrays: np.ndarray) -> Iterator:
 
 def _probabilities(model, parameters, z):
     "Pooled _probabilities of the kinds (n, C − 1), in parts; the labels are not seen."
+    # Scores of all kinds at all patches of all images would fill the memory
     parts = [softmax(model.scores(parameters, block), axis=2) for (block,) in blocks(z)]
     return np.concatenate([pooled(q, model.pooling) for q in parts])
 
@@ -78,6 +80,7 @@ def _one_after_the_other(given, layer, z, y, regions, seed):
         model = JointRegression(regions, K, **common)
         make = MixtureCodes
     codes = _probabilities(model, make(*first, None), z)
+    # The engine's prior is for all images together, the classifier's per image
     classifier, alpha = _capsules_on(codes, y, given, seed)
     return replace(model, alpha=alpha * len(z)), make(*first, capsules_above(classifier))
 
@@ -93,6 +96,7 @@ def _assessed(model, run, data, given, seed):
     curves.
     """
     z, y, _, rows = data["training"]
+    # From scratch, not from where the last E-step stopped
     scores, q = replace(model, memory=None).kinds(
         run.parameters,
         z,
@@ -109,6 +113,7 @@ def _assessed(model, run, data, given, seed):
         )
         for name, batch in data.items()
     }
+    # New capsules show whether the kinds are better, whatever the old ones have become
     classifier, _ = _capsules_on(codes["training"], y, given, seed)
     for name, batch in data.items():
         metrics[f"{name}_error"] = _error_of(model, run.parameters, batch)
@@ -171,6 +176,7 @@ def _run_joint(given, bench, _):
             start.parameters,
             batch,
         )
+    # The control keeps the first layer: the same iterations, above it alone
     control = replace(
         start.model,
         n_sweeps=0,
@@ -181,6 +187,7 @@ def _run_joint(given, bench, _):
     for name, model, begin in (
         ("control", control, ""),
         ("joint", start.model, ""),
+        # Does it help to learn jointly once the capsules are at their optimum?
         ("later", start.model, "control"),
     ):
         run = bench.step(
@@ -200,6 +207,7 @@ def _by_draws(model, parameters, batch, n_draws, seed):
     P = np.concatenate(
         [sampled_probabilities(model, parameters, block, n_draws, rng) for (block,) in blocks(z)]
     )
+    # A label that no draw prefers has probability 0
     own = np.maximum(P[np.arange(len(y)), y], 1e-300)
     return float(np.mean(np.argmax(P, axis=1) != y)), float(np.mean(np.log(own)))
 
@@ -249,6 +257,7 @@ def _run_drawn(given, bench, _):
             metrics[f"{run}_{name}_error"] = _error_of(start.model, parameters, batch)
             metrics[f"{run}_{name}_drawn_error"] = error
             metrics[f"{run}_{name}_log_probability"] = log_probability
+    # Each judgement takes many draws
     steps = path[given["every"] - 1 :: given["every"]]
     return metrics, {"log_probability": np.array([judge(p, "training")[1] for p in steps])}
 

@@ -58,6 +58,7 @@ def _deformed_features(layer, X, y, out, deformations):
 # %% ../../nbs/experiments/layers.ipynb #cell-010
 def _second_layer(settings, F, seed):
     "The unfitted classifier of features F (n, q)."
+    # Sums of many features in single precision would be off
     unit = float(F.var(axis=0, dtype=np.float64).mean())
     if settings["model"] == "logistic":
         return LogisticRegression(C=1 / (len(F) * unit * settings["ridge"]), max_iter=300)
@@ -76,6 +77,7 @@ def _second_layer(settings, F, seed):
 def _enlarged(layer, own, X, n_extra, deformations):
     "Features and labels of the images, `own`, and of `n_extra` deformed ones."
     F, y = own
+    # Written in place: features of deformed images take gigabytes
     features = np.empty((len(F) + n_extra, F.shape[1]), np.float32)
     features[: len(F)] = F
     more = _deformed_features(
@@ -94,6 +96,7 @@ def _deformations_of(given, seed):
     strength = given["strength"]
     if kind == "tangents":
         return TangentDeformations(strength, seed)
+    # Strength 0 turns a deformation off
     still = ("thickness", "elastic") if kind == "linear" else ()
     return Deformations(strength, seed, **dict.fromkeys(still, 0.0))
 
@@ -102,6 +105,7 @@ def _run_features(settings, bench, data):
     "Learn the first layer, then each of the second layers, and count errors."
     seed = settings.get("seed", bench.seed)
     sets = image_sets(bench.protocol, settings["n_train"])
+    # Choices are made without a look at the test images
     if not settings["test"]:
         sets.pop("test")
     X, _ = sets["training"]
@@ -123,6 +127,7 @@ def _run_features(settings, bench, data):
         "n_validation": len(sets["validation"][1]),
     }
     arrays = {}
+    # All second layers learn from the same features
     for name, options in settings["classifiers"].items():
         model = _second_layer(options, F, seed)
         words = f"{name}: {len(F):,} images, {F.shape[1]} features"
@@ -144,6 +149,7 @@ def _run_network(settings, bench, data):
 
     from capslit.routing import network as cn
 
+    # Networks see pixels, not the projection of the protocol
     images = bench.data
     size = "digits" if images.name == "digits" else "mnist"
     shape = images.images.shape[1:]
@@ -276,6 +282,7 @@ def _changed(base, changes):
 # %% ../../nbs/experiments/layers.ipynb #layers-parts-2
 def _parts_of(data):
     "Settings of two layers at full size, by name of the part."
+    # One classifier: the largest layer is dear
     large = ONE | {"features": LARGE}
     parts = {"plain": PLAIN, "large": large}
     parts |= _seeds("large", large, SEEDS[data]["large"])
@@ -284,6 +291,7 @@ def _parts_of(data):
     parts |= {"deformed": DEFORMED, "large-deformed": LARGE_DEFORMED}
     parts |= _seeds("plain", MULTICLASS_ALONE, SEEDS[data]["plain"])
     parts |= _seeds("large-deformed", LARGE_DEFORMED, SEEDS[data]["large-deformed"])
+    # Kinds of deformations are compared, not reported, so on few images
     moves = {name: FEW | {"n_extra": 35_000} | given for name, given in MOVES.items()}
     return parts | _changed(FEW, CHANGES) | moves
 

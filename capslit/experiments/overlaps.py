@@ -29,8 +29,8 @@ from capslit.experiments.records import (
     fixed_iterations,
     variants,
 )
-from .viewpoints import one_thread
-from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
+from .viewpoints import build_network, one_thread
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
 SIZES = {
@@ -352,7 +352,8 @@ def _learn_manifolds(images, labels, sizes, seed, noise=0.04):
     mixtures = [
         MixtureOfFactorAnalyzers(
             **sizes,
-            noise=Noise("isotropic", added=0.01),
+            noise="isotropic",
+            added_noise=0.01,
             max_iter=25,
             tol=1e-2,
             init_params="random_from_data",
@@ -952,32 +953,23 @@ def _pair_cross_entropy(scores, pairs, progress):
     return torch.nn.functional.binary_cross_entropy_with_logits(scores, truth)
 
 
-def _learn_convolutional(settings, bench, sets):
-    "A convolutional network with a score for each label."
-    from capslit.routing.network import ConvolutionalNetwork
-
-    return _learn_network(ConvolutionalNetwork, _pair_cross_entropy, {}, settings, bench, sets)
-
-
-def _learn_capsule_network(settings, bench, sets):
-    "A capsule network of the same size."
-    from capslit.routing.network import CapsuleNetwork
-
-    above = {name: settings[name] for name in ("primary", "capsules")}
-    return _learn_network(CapsuleNetwork, _pair_spread_loss, above, settings, bench, sets)
-
-
 @one_thread()
-def _learn_network(kind, loss, above, settings, bench, sets):
-    "A network of a `kind`, with a `loss`, learned from the scenes themselves."
+def _learn_network(kind, loss, settings, bench, sets):
+    "A network of a kind of `build_network`, with a loss for pairs, learned from whole scenes."
     import torch
 
     from capslit.routing import network as cn
 
     torch.manual_seed(bench.seed)
     train = Overlaid(*(values[: settings["n_train"]] for values in sets["training"]))
-    size = train.scenes.shape[1], len(bench.data.class_names)
-    net = kind(*size, features=settings["convolutions"], **above)
+    above = {name: settings[name] for name in ("primary", "capsules") if name in settings}
+    net, _ = build_network(
+        kind,
+        train.scenes.shape[1],
+        len(bench.data.class_names),
+        settings["convolutions"],
+        **above,
+    )
     first = Overlaid(*(values[:1000] for values in sets["validation"]))
     truth = np.sort(first.pairs, axis=1)
 
@@ -1013,8 +1005,8 @@ LEARNERS = {
     "regions": _learn_regions,
     "windows": _learn_windows,
     "read": _learn_read,
-    "convolutional": _learn_convolutional,
-    "capsules": _learn_capsule_network,
+    "convolutional": partial(_learn_network, "convolution", _pair_cross_entropy),
+    "capsules": partial(_learn_network, "capsules", _pair_spread_loss),
 }
 SCALE = {  # iterations on regions, step of windows, scenes to read, kinds of patches of votes
     "paper": (60, 2, 20_000, {"n_components": 300, "n_outputs": 800}),

@@ -12,6 +12,7 @@ from ..capsules.settings import Reconstruction
 from ..capsules.engine import second_moments
 from ..capsules.reconstruction import decoders
 from ..data.datasets import svd_projection
+from .calibration import log_loss
 from capslit.experiments.records import (
     PAPER,
     Experiment,
@@ -30,8 +31,10 @@ def slant_and_ink(images: np.ndarray) -> np.ndarray:
     down = grey.sum(axis=2)
     v = down @ rows / mass
     u = grey.sum(axis=1) @ columns / mass
+    # The regression of columns on rows, weighted by ink
     covariance = np.einsum("nvu,v,u->n", grey, rows, columns) / mass - u * v
     variance = down @ rows**2 / mass - v**2
+    # A single row of ink has no slant
     slant = covariance / np.maximum(variance, np.finfo(float).tiny)
     return np.stack([slant, grey.mean(axis=(1, 2))], axis=1)
 
@@ -45,6 +48,7 @@ def _told(known, unseen):
     for label in np.unique(known[2]):
         A, a = _of_class(*known, label)
         B, b = _of_class(*unseen, label)
+        # lstsq, for features may be collinear
         residual = b - B @ np.linalg.lstsq(A, a)[0]
         shares.append(1 - (residual**2).sum(axis=0) / ((b - b.mean(axis=0)) ** 2).sum(axis=0))
     return np.array(shares)
@@ -59,15 +63,6 @@ def _of_class(x, q, y, label):
         axis=1,
     ), q[y == label]
 
-# %% ../../nbs/experiments/poses.ipynb #poses-11
-def _sets(protocol):
-    "Inputs and labels for learning, validation and testing."
-    return {
-        "training": (protocol.X, protocol.y),
-        "validation": (protocol.X_val, protocol.y_val),
-        "test": (protocol.X_test, protocol.y_test),
-    }
-
 # %% ../../nbs/experiments/poses.ipynb #poses-11-1
 def _own_poses(model, X, y):
     "Pose (n, d) of each input by the capsule of its class, a number from 0."
@@ -77,10 +72,11 @@ def _own_poses(model, X, y):
 
 def _class_components(protocol, d):
     "Coordinates (n, d) along the first principal components of each class, for all `sets`."
-    parts = _sets(protocol).values()
+    parts = protocol.sets.values()
     coordinates = [np.zeros((len(X), d)) for X, _ in parts]
     for label in np.unique(protocol.y):
         own = protocol.X[protocol.y == label].astype(float)
+        # The axes of largest variance, which eigh returns last
         axes = np.linalg.eigh(np.cov(own.T))[1][:, : -d - 1 : -1]
         for features, (X, y) in zip(coordinates, parts):
             features[y == label] = X[y == label] @ axes
@@ -97,7 +93,7 @@ def _assess_features(features, protocol):
     known, *unseen = zip(
         features,
         values,
-        [y for _, y in _sets(protocol).values()],
+        [y for _, y in protocol.sets.values()],
     )
     metrics = {}
     for name, part in zip(("validation", "test"), unseen):
@@ -113,9 +109,11 @@ STEPS = (-2, -1, 0, 1, 2)  # standard deviations
 def _traverse(decoder, poses, count=4):
     "Inputs (count, steps, p) drawn by a decoder (p, d) along the axes of its drawings."
     drawn = poses @ decoder.T
+    # Axes of what is drawn: those of poses depend on how a capsule is turned
     values, axes = np.linalg.eigh(np.cov(drawn.T))
     axes = axes[:, ::-1][:, :count]
     sizes = np.sqrt(np.maximum(values[::-1][:count], 0))
+    # The sign of an axis is arbitrary; this one makes runs alike
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(count)])
     moves = np.multiply.outer(axes.T * sizes[:, None], STEPS)
     return drawn.mean(axis=0) + moves.transpose(0, 2, 1)
@@ -144,9 +142,7 @@ def _drawings(model, protocol):
 # %% ../../nbs/experiments/poses.ipynb #poses-17
 def _learn_inputs(settings, bench, data):
     "The projected images themselves."
-    metrics, shares = _assess_features(
-        [X for X, _ in _sets(bench.protocol).values()], bench.protocol
-    )
+    metrics, shares = _assess_features([X for X, _ in bench.protocol.sets.values()], bench.protocol)
     return metrics, {"shares": shares}
 
 
@@ -166,13 +162,14 @@ def _learn_poses(settings, bench, data):
 # %% ../../nbs/experiments/poses.ipynb #poses-17-1
 def _assess_classifier(model, protocol):
     "R² of slant and ink by poses and their directions, errors, log loss, drawings, answers."
-    poses = [_own_poses(model, X, y) for X, y in _sets(protocol).values()]
+    # Of the true class: the question is what a pose encodes, not what is recognised
+    poses = [_own_poses(model, X, y) for X, y in protocol.sets.values()]
+    # Lengths encode the class; directions are what else there is
     directions = [h / np.linalg.norm(h, axis=1, keepdims=True) for h in poses]
     metrics, shares = _assess_features(poses, protocol)
     turned, of_directions = _assess_features(directions, protocol)
-    for name, (X, y) in _sets(protocol).items():
-        logs = model.predict_log_proba(X)[np.arange(len(y)), y]
-        metrics[f"log_loss_{name}"] = float(-np.mean(logs))
+    for name, (X, y) in protocol.sets.items():
+        metrics[f"log_loss_{name}"] = log_loss(model.predict_log_proba(X), y)
     drawn, images = _drawings(model, protocol)
     metrics |= measure(model, protocol) | {"drawn": drawn}
     metrics |= {f"direction_{name}": value for name, value in turned.items()}
@@ -223,6 +220,7 @@ def _chosen_strength(record, d, strengths=None):
     if strengths is None:
         strengths = STRENGTHS[d][1:]
     metrics = {rho: record.metrics(f"poses-{d}-{rho:g}") for rho in strengths}
+    # Rates that are equal but for rounding are equal
     limit = record.metrics(f"poses-{d}-0")["validation_error"] + PRICE + 1e-12
     paid = [rho for rho in strengths if metrics[rho]["validation_error"] <= limit]
     return max(

@@ -66,6 +66,15 @@ class Protocol:
     y_test: np.ndarray = field(repr=False)
     test_images: np.ndarray = field(repr=False)
 
+    @property
+    def sets(self) -> dict:
+        "Inputs and labels by name: training, validation, test."
+        return {
+            "training": (self.X, self.y),
+            "validation": (self.X_val, self.y_val),
+            "test": (self.X_test, self.y_test),
+        }
+
 # %% ../../nbs/experiments/records.ipynb #cell-005
 def _parts(data, profile):
     "Row numbers for learning, validation and testing."
@@ -75,6 +84,7 @@ def _parts(data, profile):
             f"data must be divided into training and test images, which {data.name} is not; use"
             " mnist, fashion, usps or digits"
         )
+    # Small collections are quick as they are
     is_short = profile == "quick" and data.n_train > 10_000
     edges = (0, round(data.n_train * 5 / 6), data.n_train, n)
     sizes = np.diff(edges) // (10 if is_short else 1)
@@ -96,6 +106,7 @@ def load_protocol(data: datasets.ImageData, profile: str = "paper") -> Protocol:
     """
     train, validation, test = _parts(data, check_choice("profile", profile, PROFILES))
     p = data.images[0].size // 4
+    # From all training images, in the quick profile, too: the inputs stay comparable
     projection = datasets.svd_projection(data.images[: data.n_train], p)
     inputs = [
         (datasets.project(data.images[rows], projection, data.scale), data.labels[rows])
@@ -131,6 +142,7 @@ def describe_machine() -> dict:
 # %% ../../nbs/experiments/records.ipynb #cell-010
 def _git(root, *words):
     "The answer of a git command in the folder `root`."
+    # With a limit of time: a description of the code must not hold up the run
     command = ["git", "-C", str(root), *words]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return answer.stdout.strip()
@@ -146,6 +158,7 @@ def describe_code() -> dict:
         return code
     try:
         commit = _git(root, "rev-parse", "HEAD")
+        # Only the package counts: chapters and tests do not change a result
         changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "capslit")
     except (OSError, subprocess.SubprocessError):
         return code
@@ -204,8 +217,10 @@ class Record:
         """
         metrics = {name: part["metrics"] for name, part in self.parts.items()}
         hashed = sha256(to_json("metrics", metrics).encode())
+        # Sorted, for the order in which parts were run does not matter
         for name in sorted(self.arrays):
             if not name.rsplit("/", 1)[1].startswith("seconds"):
+                # The bytes of a view depend on its strides
                 array = np.ascontiguousarray(self.arrays[name])
                 hashed.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
         return hashed.hexdigest()
@@ -236,6 +251,7 @@ def _save_record(path, record):
     entries = asdict(record)
     arrays = entries.pop("arrays")
     meta = {"schema": RECORD_ARRAYS, "experiment": record.experiment}
+    # Arrays first: a record that exists is complete
     save_arrays(path.with_suffix(".npz"), arrays, meta, compress=True)
     save_json(path, entries | {"schema": RECORD, "arrays_sha256": _hash(path.with_suffix(".npz"))})
 
@@ -273,8 +289,10 @@ def result_file(path: str | PathLike) -> Path:
     if path.parent != RESULTS or RESULTS == CHECKOUT or path.exists():
         return path
     listing = Path(capslit.__file__).parent / "experiments" / "results.sha256"
+    # Hashes travel with the package, so a file from the network can be checked
     hashes = dict(reversed(line.split()) for line in listing.read_text().splitlines())
     if path.name in hashes:
+        # A development version has no tag yet
         branches = (f"v{capslit.__version__}", "main")
         file = datasets.RemoteFile(
             f"{RESULTS.name}/{path.name}",
@@ -301,6 +319,7 @@ def load_record(path: str | PathLike) -> Record:
     with storage_context(path, damage=damage):
         record = Record(**entries, arrays=arrays)
     for part in record.parts.values():
+        # Older records state the code once, for all parts
         part.setdefault("code", record.code)
     record.machine.setdefault("threads", record.machine.get("cores"))
     return record
@@ -484,10 +503,12 @@ class Bench:
         under `name`, without those of steps inside it.
         """
         self.report(words)
+        # Both clocks: on a busy machine wall time alone says little
         clocks = {
             time.perf_counter: self.seconds,
             time.process_time: self.cpu_seconds,
         }
+        # Steps inside this one add to the sums, and are taken off again at the end
         starts = {clock: clock() - sum(times.values()) for clock, times in clocks.items()}
         result = function()
         for clock, times in clocks.items():
@@ -527,15 +548,11 @@ def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
     """Metrics of a fitted classifier: test, validation and training error, iterations in all, and
     in each round or for each problem.
     """
-    parts = {
-        "test": (protocol.X_test, protocol.y_test),
-        "validation": (protocol.X_val, protocol.y_val),
-        "training": (protocol.X, protocol.y),
-    }
+    # From whole numbers: equal counts are equal rates
     errors = {
         f"{name}_error": int(np.sum(model.predict(X) != y)) / len(y)
-        for name, (X, y) in parts.items()
-    }  # from the whole number
+        for name, (X, y) in protocol.sets.items()
+    }
     threshold = model.history_["threshold"]
     iterations = np.sum(~np.isnan(threshold), axis=0)  # of each problem
     if threshold.ndim == 1:
@@ -574,6 +591,7 @@ def _check_run(data, profile, seed, loaders=LOADERS):
 # %% ../../nbs/experiments/records.ipynb #cell-027
 def _check_folder(out):
     "Raise StorageError unless files can be written to the folder `out`."
+    # Now, not after hours of learning
     probe = Path(out).expanduser() / f".probe-{os.getpid()}"
     try:
         with atomic_write(probe):
@@ -615,6 +633,7 @@ def _time_left(parts, done, seconds):
     in this run.
     """
     spent = sum(part.cost for part in done)
+    # The first part has nothing to be compared with
     if not spent or seconds < 1:
         return ""
     return f", about {_words(seconds / spent * sum(part.cost for part in parts))} left"
@@ -628,6 +647,7 @@ def _read_part(path, settings):
     if not path.exists():
         return None
     arrays, meta = load_arrays(path, schema=PART)
+    # Through JSON, where tuples are lists, as they were when the part was saved
     if meta["settings"] != json.loads(to_json("settings", settings)):
         raise ValueError(
             f"{path.parent} was written by a run with other settings; delete it, or choose another"
@@ -653,7 +673,9 @@ def _run_part(experiment, part, bench, path, settings, code):
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
     meta = {"schema": PART, "settings": settings, "outcome": outcome}
     save_arrays(path, arrays, meta, compress=True)
+    # After the part is saved: a run that is killed in between repeats little
     remove(bench.checkpoint)
+    # As it would be read again, so that a run that goes on makes the same record
     return json.loads(to_json("metrics", outcome)), arrays
 
 # %% ../../nbs/experiments/records.ipynb #cell-031
@@ -693,6 +715,7 @@ def _same_part(part, record, hashes):
     content of the files that it reads.
     """
     files = part.files or {*record.sha256, *hashes}
+    # A part that reads a changed file must be run again
     same_files = all(record.sha256.get(file) == hashes.get(file) for file in files)
     return part.independent and _has_part(record, part) and same_files
 
@@ -709,6 +732,7 @@ def _kept_parts(record, parts, hashes):
     "Name → (outcome, arrays) of the parts that need not be run, for the record holds them."
     kept = {}
     for part in parts:
+        # In the order of the parts: what a part reads comes before it
         if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
             kept[part.name] = _taken_part(record, part.name)
     return kept
@@ -721,6 +745,7 @@ def _recorded_parts(path, parts, seed, hashes):
     record = load_record(path) if path.exists() else None
     if record is None or record.seed != seed:
         return {}, {}
+    # Their results were found, and chapters may still quote them
     retired = record.parts.keys() - {part.name for part in parts}
     return _kept_parts(record, parts, hashes), {
         name: _taken_part(record, name) for name in sorted(retired)
@@ -826,6 +851,7 @@ def perform(
     if needs:
         settings["needs"] = needs
     kept, retired = _recorded_parts(path, parts, seed, images.sha256)
+    # Parts made from other records are not known to be the same
     if again or needs:
         kept = {}
     bench = Bench(images, profile, seed, path, verbose, report, {}, records, _prepare_once(report))
@@ -841,6 +867,7 @@ def perform(
         path,
         Record(name, data, profile, seed, hashes, code, machine, date, outcomes, arrays, needs),
     )
+    # The record has everything now
     rmtree(folder, ignore_errors=True)
     return path
 
@@ -911,8 +938,10 @@ def compare_errors(record: Record, experiment: Experiment) -> str:
 
 def explain_difference(source: float, ours: float, n: int) -> str:
     "The difference of two error rates, the source's and ours on `n` images, in standard errors."
+    # Sources print two digits of a percentage
     if round(ours, 4) == round(source, 4):
         return "none"
+    # Of the source's rate: ours is compared with it
     deviation = np.sqrt(source * (1 - source) / n)
     ratio = abs(ours - source) / deviation
     if ratio < 1:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..deeper.sharing import SharedCapsuleClassifier
 from .ablation import WAYS, shifted
+from .calibration import log_loss
 from .records import Experiment, Part, fixed_iterations
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-04
@@ -111,10 +112,9 @@ def _run_sharing(part, bench):
             _place_follows(model, X_test, y_test, bench.seed),
         ),
     )
-    logs = model.predict_log_proba(_flat(X_test))[np.arange(len(y_test)), y_test]
     metrics, arrays = _course_of(model)
     return metrics | errors | {
-        "log_loss": float(-np.mean(logs)),
+        "log_loss": log_loss(model.predict_log_proba(_flat(X_test)), y_test),
         "follows": follows,
     }, arrays
 

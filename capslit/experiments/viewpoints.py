@@ -99,12 +99,14 @@ AMOUNTS = {  # kind of motion → amounts, the first of them none
 
 def _deformed(images, draws):
     "Images deformed by their draws, a thousand at a time."
+    # A field of displacements has twice the size of an image
     blocks = range(0, len(images), 1000)
     return np.concatenate([deform(images[i : i + 1000], draws(i, i + 1000)) for i in blocks])
 
 
 def _views(images, settings, seed):
     "Each image seen from a viewpoint of its own, drawn evenly within `settings`."
+    # The seed draws the viewpoints, so that every network is tested on the same ones
     limits = Deformations(seed=seed, **settings)
     return _deformed(images, lambda start, stop: limits.draw(start, min(stop, len(images))))
 
@@ -112,6 +114,7 @@ def _views(images, settings, seed):
 def _moved(images, kind, amount):
     "Each image moved by exactly `amount` (units of `AMOUNTS`), one way and the other by turns."
     n = len(images)
+    # By turns, not at random: all networks see the same images
     way = np.where(np.arange(n) % 2, 1.0, -1.0)
     turn = 2 * np.pi * np.arange(n) / 8
     none = np.zeros(n)
@@ -160,6 +163,7 @@ def divided(data: ImageData, profile: str) -> tuple:
     every = 1
     learned = n
     if profile == "quick":
+        # Every tenth, not the first ones: files may be sorted
         every = 10 if n > 10_000 else 1
         learned = n // max(every, 2)
     return (images[:learned], data.labels[:learned]), (images[n::every], data.labels[n::every])
@@ -245,6 +249,7 @@ def _judged(net, X, y, motions):
         metrics[f"{name}_error"] = float(np.mean(classes != y))
         arrays[name] = classes.astype(np.int8)
     for kind, amounts in motions.items():
+        # A quarter of the test images is enough for a curve
         views_of_kind = [_moved(X[:2500], kind, amount) for amount in amounts]
         errors = [np.mean(predict(net, images) != y[:2500]) for images in views_of_kind]
         arrays[kind] = np.float32(errors)
@@ -264,6 +269,7 @@ def _run_viewpoints(part, bench):
 
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     n = len(X) * 5 // 6
+    # Images that are not learned, or the match would be by memory
     held = _views(X[n:], FAMILIAR, 1)
 
     def draw(epoch):
@@ -279,6 +285,7 @@ def _run_viewpoints(part, bench):
     metrics = _about(net, len(y_test)) | {"held_out": float(course[-1])} | errors
     arrays |= {"labels": y_test.astype(np.int8)} | _kept(net, learned)
     if part.parameters["kind"] != "capsules":
+        # The networks are compared where they know the familiar views equally well
         goal = bench.finished["capsules-0"]["held_out"]
         moment = int(np.argmin(np.abs(course - goal)))
         restore(net, learned.snapshots, moment)

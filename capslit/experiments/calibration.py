@@ -32,8 +32,10 @@ def brier_score(logs: np.ndarray, y: np.ndarray) -> float:
     """Mean squared distance of probabilities (n, m) from those that give the true class all;
     between 0 and 2.
     """
+    # ‖p − e‖² = ‖p‖² − 2 p·e + 1, without the unit vectors e
     p = np.exp(logs)
-    return float(1 + np.mean(np.sum(p**2, axis=1) - 2 * _right(p, y)))
+    products = np.sum(p**2, axis=1) - 2 * _right(p, y)
+    return float(1 + np.mean(products))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-008
 def _edges(c, n_bins, equal):
@@ -66,8 +68,9 @@ def reliability(
     order = np.argsort(confidence, kind="stable")
     c = np.asarray(confidence, dtype=float)[order]
     columns = [np.ones_like(c), c, np.asarray(correct, dtype=float)[order]]
-    totals = [np.append(0, np.cumsum(values)) for values in columns]
-    count, claimed, right = np.diff(np.array(totals)[:, _edges(c, n_bins, equal)], axis=1)
+    totals = np.array([np.append(0, np.cumsum(values)) for values in columns])
+    at_edges = totals[:, _edges(c, n_bins, equal)]
+    count, claimed, right = np.diff(at_edges, axis=1)
     with np.errstate(invalid="ignore"):
         return np.stack([count, claimed / count, right / count])
 
@@ -77,7 +80,8 @@ def calibration_error(bins: np.ndarray) -> float:
     n_bins).
     """
     count, confidence, accuracy = bins[:, bins[0] > 0]
-    return float(np.sum(count * np.abs(confidence - accuracy)) / np.sum(count))
+    distance = np.abs(confidence - accuracy)
+    return float(np.sum(count * distance) / np.sum(count))
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-011
 def _least_calibration_error(
@@ -90,6 +94,7 @@ def _least_calibration_error(
     """What `calibration_error` would be on average if each prediction were correct with just its
     confidence.
     """
+    # Bins of few predictions are off by chance; this says by how much
     draws = (rng.random(len(confidence)) < confidence for _ in range(n_draws))
     bins = (reliability(confidence, correct, n_bins, equal=equal) for correct in draws)
     return float(np.mean([calibration_error(b) for b in bins]))
@@ -107,6 +112,7 @@ def _fit_temperature(logs, y):
     "The temperature, between 1/100 and 100, with the smallest log-loss."
     optimum = minimize_scalar(
         lambda t: log_loss(_temper(logs, np.exp(t)), y),
+        # In the logarithm, where halving and doubling are equally far
         bounds=(-np.log(100), np.log(100)),
         method="bounded",
         options={"xatol": 1e-5},
@@ -122,7 +128,8 @@ def rejection_curve(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
     value, group = np.unique(-np.asarray(confidence, dtype=float), return_inverse=True)
     wrong = ~np.asarray(correct, dtype=bool)
     share = np.bincount(group, wrong) / np.bincount(group)
-    return np.cumsum(share[np.sort(group)]) / np.arange(1, len(wrong) + 1)
+    errors = np.cumsum(share[np.sort(group)])
+    return errors / np.arange(1, len(wrong) + 1)
 
 
 def _perfect_rejection(n_wrong, n):
@@ -152,7 +159,8 @@ def _times(model, length):
 
 def _best_length(model, X_val, y_val):
     "The one of `LENGTHS` whose probabilities suit the examples best."
-    return min(LENGTHS, key=lambda k: log_loss(log_probabilities(_times(model, k), X_val), y_val))
+    losses = {k: log_loss(log_probabilities(_times(model, k), X_val), y_val) for k in LENGTHS}
+    return min(losses, key=losses.get)
 
 # %% ../../nbs/experiments/calibration.ipynb #cell-026
 COVERAGES = tuple(np.round(np.linspace(0.005, 1, 200), 3).tolist())  # of the recorded curve
@@ -189,7 +197,8 @@ def _assess(logs, y, rng, n_bins=15):
 def _recalled(bench, name):
     "Log-probabilities of a peer for validation and test images, from its record."
     peers = bench.records["peers"]
-    return unpack(peers.array(name, "validation")), unpack(peers.array(name, "test")), {}
+    validation, test = (unpack(peers.array(name, part)) for part in ("validation", "test"))
+    return validation, test, {}
 
 
 def _lengthened(bench, name):

@@ -314,6 +314,7 @@ def _collect(runs, folds):
     means = dict(zip(SCORES, scores.mean(axis=0).tolist()))
     metrics = {"n": len(y), "error": means["error"]}
     if logs[0] is not None:
+        # Bins of a single fold would be nearly empty
         together = np.concatenate(logs)
         bins = reliability(np.exp(together.max(axis=1)), together.argmax(axis=1) == y)
         metrics |= means | {"calibration": calibration_error(bins)}
@@ -389,6 +390,7 @@ def _chosen(model, profile, table):
     "The same with settings to be chosen; capsules choose from lists by their own folds."
     grid = _grid_of(model, table)
     if profile == "quick":
+        # Two values of each are enough to run the search
         grid = [{key: values[:2] for key, values in grid[0].items()}]
     defaults = _defaults(model, profile)
     n_points = len(ParameterGrid(grid))
@@ -455,6 +457,7 @@ def _present(record, suffix="", models=FIELD):
     `suffix` is "-tuned" for those with chosen settings.
     """
     tables = tables_in(record)
+    # A classifier that is missing on one table cannot be ranked
     has = lambda model: all(f"{table}.{model}{suffix}" in record.parts for table in tables)
     return list(filter(has, models))
 
@@ -519,6 +522,7 @@ def against(record: Record, model: str, base: str = "logistic", suffix: str = ""
     gains = np.diff(matrix(record, [model, base], suffix=suffix), axis=1)[:, 0]
     clear = []
     for table in tables_in(record):
+        # By folds, which are the same for both
         ours, theirs = (
             record.array(f"{table}.{name}{suffix}", "folds")[:, 0] for name in (model, base)
         )
@@ -535,6 +539,7 @@ def times_of(record: Record, model: str, suffix: str = "") -> dict:
     names = [f"{table}.{model}{suffix}" for table in tables_in(record)]
     times = np.array([np.median(record.array(name, "seconds")[1], axis=0) for name in names])
     search, fit, one, whole, logistic = times.T
+    # In units of a fit of logistic regression, machines compare
     columns = search / logistic, fit / logistic, one, whole
     return dict(zip(TIMES, np.median(columns, axis=1)))
 

@@ -38,7 +38,8 @@ def _pixel_weights(coef, projection):
 
 def _poses_of(weights, images):
     "The poses (n, m, d) of images (n, …) with grey values from 0 to 1."
-    return np.einsum("jdp,np->njd", weights.astype(float), images.reshape(len(images), -1))
+    rows = images.reshape(len(images), -1)
+    return np.einsum("jdp,np->njd", weights.astype(float), rows)
 
 
 def _lengths(poses):
@@ -48,8 +49,11 @@ def _lengths(poses):
 # %% ../../nbs/experiments/drawing.ipynb #cell-008
 def _spread_by_direction(poses, count):
     "Row numbers of `count` of the poses (n, 2), evenly spread in order of their angles."
-    order = np.argsort(np.arctan2(poses[:, 1], poses[:, 0]), kind="stable")
-    return order[np.linspace(0, len(order) - 1, count).round().astype(int)]
+    # By angle, for images are set around a disc
+    angle = np.arctan2(poses[:, 1], poses[:, 0])
+    order = np.argsort(angle, kind="stable")
+    steps = np.linspace(0, len(order) - 1, count)
+    return order[steps.round().astype(int)]
 
 
 def _neighbours(weights, images, labels, count):
@@ -128,7 +132,8 @@ def _ink(start, end):
         0,
         1,
     )
-    distance = np.sqrt(((pixels - start - t[..., None] * along) ** 2).sum(axis=2)).min(axis=1)
+    offset = pixels - start - t[..., None] * along
+    distance = np.sqrt((offset**2).sum(axis=2)).min(axis=1)
     return np.clip(PEN + 0.5 - distance, 0, 1).reshape(SIZE, SIZE)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-016
@@ -160,7 +165,9 @@ def _render(strokes):
     end = place(slice(1, None))
     image = _ink(start, end)
     centre = np.arange(SIZE) + 0.5
-    mass = np.array([(image * centre).sum(), (image * centre[:, None]).sum()]) / image.sum()
+    # The centre of mass is that of the ink, so the drawing is made twice
+    moments = [(image * centre).sum(), (image * centre[:, None]).sum()]
+    mass = np.array(moments) / image.sum()
     return _ink(start + SIZE / 2 - mass, end + SIZE / 2 - mass)
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-019
@@ -192,6 +199,7 @@ def pad_data(record: Record) -> dict:
     images = record.array(WEIGHTS, "images")
     examples = record.array(WEIGHTS, "examples")
     m, count, side = images.shape[:3]
+    # Half the side: the page carries hundreds of these images
     small = images.reshape(m, count, side // 2, 2, side // 2, 2).mean(axis=(3, 5))
     drawn = np.array([_render(strokes) for strokes in STROKES])
 
@@ -238,6 +246,7 @@ def _draw_disc(axis, pose, places, images, own):
     angle = np.arctan2(*pose[::-1])
     taken = []
     for i in np.argsort(away(angle)):
+        # Pictures must not lie on each other
         if all(away(other)[i] >= 0.5 for other in taken):
             taken.append(direction[i])
             picture = ink_colours()(images[i] / 255)

@@ -183,8 +183,10 @@ def draw_squashed(
         rows, columns, figsize=size, squeeze=False, sharex=True, sharey=True
     )
     order = np.random.default_rng(0).permutation(len(labels))  # no class lies on top of the others
+    # More classes than colours repeat them
     palette = np.resize(TEN_COLOURS, max(m, 10))
     colours = palette[np.asarray(labels) % len(TEN_COLOURS)][order]
+    # Ten thousand points of the usual size would cover each other
     area = 12 if len(labels) < 1000 else 1.2
     for axis in axes.flat[m:]:
         axis.set_axis_off()
@@ -260,6 +262,7 @@ def _weights_on_the_way(problem, batch, settings):
     "Weights (m, d, p) before the first update and after those of `UPDATES_SEEN`."
     model, start = problem
     weights = [start.weights[0]]
+    # One threshold and no end of patience
     rounds = (em.Round(10**6, {"threshold": np.float64(settings["threshold"])}),)
     first = em.State.start(start)
     with em.threads() as pool:
@@ -321,6 +324,7 @@ def _shown_rows(squashed, labels, count=N_SHOWN):
     """Row numbers, in order, of the first `count` images of each class that are recognised and of
     the first `count` that are not.
     """
+    # Records hold half precision, in which squares lose digits
     right = np.sum(squashed.astype(float) ** 2, axis=2).argmax(axis=1) == labels
     rows = [
         np.flatnonzero((labels == label) & group)[:count]
@@ -370,6 +374,7 @@ def _sheet(pictures, columns):
     sheet[:n] = pictures
     sheet = sheet.reshape(-1, columns, height, width).swapaxes(1, 2).reshape(-1, columns * width)
     buffer = io.BytesIO()
+    # Sixteen greys compress well and look the same at this size
     Image.fromarray(sheet // 16 * 17).save(
         buffer,
         format="png",

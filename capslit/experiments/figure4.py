@@ -73,12 +73,14 @@ def _principal_axes(squashed):
     rows.
     """
     moments = np.stack([poses.T @ poses / len(poses) for _, poses in squashed])
+    # About 0, not about the mean: shares are of squared lengths
     values, vectors = np.linalg.eigh(moments)
     return values[:, ::-1], vectors[:, :, ::-1].transpose(0, 2, 1)
 
 
 def _random_axes(m, d, seed, count=1):
     "Independent random rotations (count, m, d, d)."
+    # A rotation changes no probability, only the axes
     rotations = special_ortho_group.rvs(d, size=count * m, random_state=seed)
     return rotations.reshape(count, m, d, d)
 
@@ -112,6 +114,7 @@ def _run_axes(part, bench):
         lambda: [_prototypes_along(rotation, squashed) for rotation in turned],
     )
     which, share, probability = map(np.stack, zip(*prototypes))
+    # How many prototypes does a rotation leave as they were?
     before = trained.array(EIGHT, "prototypes")
     kept = np.array([_n_shared(before, after) for after in which])
     return {"kept": float(kept.mean()), "mean_share": float(share.mean())}, {

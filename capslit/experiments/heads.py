@@ -44,6 +44,7 @@ def _restored(record, data):
     net, _ = network("capsules", data, 0)
     prefix = "capsules-0/network."
     names = [name for name in record.arrays if name.startswith(prefix)]
+    # The network of the record, not a new one: its own answers are known
     net.load_state_dict(
         {name.removeprefix(prefix): torch.as_tensor(record.arrays[name]) for name in names}
     )
@@ -60,9 +61,11 @@ def _routed_poses(net, images):
 
     blocks = []
     with torch.no_grad():
+        # Votes of a block are many times as large as its images
         for block in torch.as_tensor(images).split(250):
             hidden = net.parts(block)
             classes = net.classes(hidden)
+            # A capsule that is not active says nothing by its pose
             sums = hidden.poses * hidden.activations[..., None, None]
             inputs = [values.flatten(1) for values in (classes.poses, sums, block)]
             blocks.append([a.numpy() for a in (*inputs, classes.activations.argmax(1))])
@@ -76,6 +79,7 @@ def _learn_heads(settings, bench, data):
     """
     net = _restored(bench.records["capsules"], bench.data)
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
+    # The network has learned from all of them; heads are chosen by the last sixth
     n = len(X) * 5 // 6
     learning = _routed_poses(net, X)
     test = _routed_poses(net, X_test)

@@ -224,7 +224,7 @@ def _steps(transforms):
     if transforms is None:
         return np.zeros(3)
     values = [np.unique(column) for column in transforms.poses.T]
-    return np.array([np.min(np.diff(v), initial=np.inf) if v.size > 1 else 0.0 for v in values])
+    return np.array([np.min(np.diff(v)) if v.size > 1 else 0.0 for v in values])
 
 # %% ../../nbs/experiments/letters.ipynb #cell-015
 CODES = ("uniform", "separate", "joint")
@@ -284,7 +284,8 @@ def _bernoulli_mixture(
     rng = np.random.default_rng(seed)
     fits = []
     for _ in range(n_starts):
-        near = np.sum((X[:, None] - X[rng.permutation(len(X))[:n_components]]) ** 2, axis=-1)
+        chosen = X[rng.permutation(len(X))[:n_components]]
+        near = np.sum((X[:, None] - chosen) ** 2, axis=-1)
         # Each image begins with the nearest of the chosen ones
         shares = (near == near.min(axis=1, keepdims=True)).astype(float)
         shares /= shares.sum(axis=1, keepdims=True)
@@ -303,7 +304,9 @@ def _bernoulli_mixture(
 
 def _joint(X, weights, templates):
     "ln P(x, component) (n, m) under a mixture of templates."
-    return np.log(weights) + X @ np.log(templates).T + (1 - X) @ np.log1p(-templates).T
+    ink = X @ np.log(templates).T
+    blank = (1 - X) @ np.log1p(-templates).T
+    return np.log(weights) + ink + blank
 
 # %% ../../nbs/experiments/letters.ipynb #cell-016-1
 def _mixture_log_likelihood(X, weights, templates):
@@ -337,14 +340,17 @@ def _stroke_shape(template, shape):
     values, axes = np.linalg.eigh(spread)
     down, right = axes[:, 1]
     angle = np.degrees(np.arctan2(-down, right))
-    return float(np.sqrt(values[1] / values[0])), float(90 - (90 - angle) % 180)
+    elongation = np.sqrt(values[1] / values[0])
+    # The direction of an axis, not of an arrow: modulo half a turn
+    return float(elongation), float(90 - (90 - angle) % 180)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-018-1
 def _likeness(first, second):
     "Mean correlation over pixels of the templates (K, D) of two models, matched one to one."
     rows = [np.asarray(a, np.float64) for a in (first, second)]
     rows = [a - a.mean(axis=1, keepdims=True) for a in rows]
-    a, b = (row / np.maximum(np.linalg.norm(row, axis=1, keepdims=True), 1e-12) for row in rows)
+    lengths = [np.linalg.norm(a, axis=1, keepdims=True) for a in rows]
+    a, b = (row / np.maximum(length, 1e-12) for row, length in zip(rows, lengths))
     # Experts have no order; the best matching decides
     table = a @ b.T
     return float(table[linear_sum_assignment(-table)].sum() / max(table.shape))
@@ -442,7 +448,11 @@ def _compact(templates):
 
 def _padded(arrays, n):
     "Arrays with a first axis of at most n, filled up to n with zeros and stacked."
-    return np.stack([np.pad(a, [(0, n - len(a)), *[(0, 0)] * (a.ndim - 1)]) for a in arrays])
+    padded = []
+    for a in arrays:
+        missing = np.zeros((n - len(a), *a.shape[1:]), a.dtype)
+        padded.append(np.concatenate([a, missing]))
+    return np.stack(padded)
 
 
 def _chosen(letters, settings):
@@ -644,7 +654,8 @@ def _run_orders(settings, bench, letters):
             home = _at_home(model.templates_, geometry, letters.shape)
             homes.append(_padded([home], settings["n_experts"])[0])
             scores[-1].append(model.score(X))
-        same.append([_likeness(homes[i], homes[j]) for i in range(len(homes)) for j in range(i)])
+        pairs = [(i, j) for i in range(len(homes)) for j in range(i)]
+        same.append([_likeness(homes[i], homes[j]) for i, j in pairs])
         shapes.append([[_stroke_shape(t, letters.shape) for t in home] for home in homes])
         kept.append(homes[:4])
     found = {

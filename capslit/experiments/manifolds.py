@@ -68,6 +68,7 @@ def _prepared(data, setting, choosing):
     n = data.n_train
     if setting == "whole":
         whole = np.arange(n)
+        # Stratified, and always the same
         labels = data.labels[:n]
         fitting, held = train_test_split(
             whole,

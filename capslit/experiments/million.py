@@ -43,6 +43,7 @@ def _enlarge(
 
     Deformed are the training images, or the first `n_ancestors` images of the data.
     """
+    # Copies of the images would only change their weight
     if not (deformations.strength and n_extra):
         return protocol
     data = protocol.data
@@ -54,6 +55,7 @@ def _enlarge(
         n_extra,
         deformations,
     )
+    # That of the images themselves: inputs without and with deformations compare
     projection = svd_projection(data.images[: data.n_train], protocol.n_components)
     # Written in place: there is no room for a second copy of a million images
     X = np.empty((n + n_extra, protocol.n_components), np.float32)
@@ -95,8 +97,10 @@ class _OnDevice(_LargeData):
         "As `CapsuleClassifier.fit`, with validation images."
         import torch
 
+        # Once, not in every pass
         X, y, X_val, y_val = (torch.asarray(a, device=self.device) for a in (X, y, X_val, y_val))
         super().fit(X, y, X_val=X_val, y_val=y_val, checkpoint=checkpoint)
+        # From now on a classifier like any other, without PyTorch
         for name in ("coef_", "intercept_", "classes_"):
             setattr(self, name, to_numpy(getattr(self, name)))
         return self
@@ -106,6 +110,7 @@ def _find_estimator():
     """The classifier to use and the name of what it runs on: a graphics card where PyTorch finds
     one, otherwise the processor.
     """
+    # Looked for before it is imported, which takes seconds
     if find_spec("torch"):
         import torch
 
@@ -181,6 +186,7 @@ def _gallery(protocol, deformations, copies=6):
     data = protocol.data
     first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(len(data.class_names))]
     stream = DeformedImages(data.images[:n], protocol.y, copies * n, deformations)
+    # The stream can be read anywhere, so a gallery costs no pass over it
     images = [[stream.part(k * n + i, k * n + i + 1)[0][0] for i in first] for k in range(copies)]
     return np.rint(255 / data.scale * np.array(images)).astype(np.uint8)
 
@@ -424,6 +430,7 @@ def _go_on(
             best[better] = weights[better]
             fewest = np.minimum(wrong, fewest)
             inside = {key: r > bound for key, r in looks.items()}
+            # Copies: working sets are small, and their rows are then contiguous
             sets = {(q, c): X[c][members] for (q, c), members in inside.items()}
         if t < updates:
             change = solver.solve(_asked_for(weights, targets, sets, threshold))
@@ -448,6 +455,7 @@ def _learn_on(model, protocol, updates, every, bound, report):
         report,
     )
     model.coef_ = best.astype(model.coef_.dtype)
+    # The record counts all updates
     model.n_iter_ += updates
     return {"later_errors": errors.astype(np.float32), "unlearned": counts}
 
@@ -506,6 +514,7 @@ def _reading_part(
         }
     if more:
         parameters["working_sets"] = list(more)
+    # Images times dimensions times updates, about
     cost = (50_000 + n_extra) * (dim + 4) * n_updates / 1e7
     return Part(name, parameters, cost, independent=True)
 

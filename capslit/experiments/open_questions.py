@@ -99,6 +99,7 @@ def _learn_dims(settings, bench, _):
     model = learn(bench, PAPER | {"capsule_dim": capsule_dim})
     truth = protocol.y_val
     guess = model.predict(protocol.X_val)
+    # A mistake is one of both classes: the true one and the one that won
     wrong = truth != guess
     mistakes = np.bincount(truth[wrong], minlength=m) + np.bincount(guess[wrong], minlength=m)
     return measure(model, protocol) | {
@@ -138,6 +139,7 @@ def _one_pass(model, protocol, batches, marks=()):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a batch is small
         for number, rows in enumerate(batches):
+            # Incremental EM replaces the sums of a batch, so it must know which one it sees
             if isinstance(model.online, Incremental):
                 name = number
             else:
@@ -160,6 +162,7 @@ def _learn_online(settings, bench, _):
     n = len(batches)
     parameters = ONLINE | {"random_state": bench.seed}
     kind = KINDS[settings["online"]]
+    # The only method with a parameter of its own; validation images choose it
     search = _search_aggressiveness(parameters, protocol, batches, settings)
     choice = {}
     if search:
@@ -275,6 +278,7 @@ def _climb(model, weights, batch, n_iter, options):
     rounds = (em.Round(10**6, {"threshold": np.float64(0)}),)
     first = em.State.start(weights)
     with em.threads() as pool:
+        # Without the preparation, which is the same for all methods
         begin = time.perf_counter()
         seconds = []
         for state in islice(em.iterate(model, first, batch, rounds, pool=pool, **options), n_iter):

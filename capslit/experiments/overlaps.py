@@ -30,7 +30,7 @@ from capslit.experiments.records import (
     variants,
 )
 from .viewpoints import build_network, one_thread
-from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers
+from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
 SIZES = {
@@ -352,8 +352,7 @@ def _learn_manifolds(images, labels, sizes, seed, noise=0.04):
     mixtures = [
         MixtureOfFactorAnalyzers(
             **sizes,
-            noise="isotropic",
-            added_noise=0.01,
+            noise=Noise("isotropic", added=0.01),
             max_iter=25,
             tol=1e-2,
             init_params="random_from_data",

@@ -156,6 +156,7 @@ def _model_size(model):
     if isinstance(model, RandomForestClassifier):
         return _forest_size(model)
     if isinstance(model, KNeighborsClassifier):
+        # Neighbours keep all that they have learned from
         arrays = [model._fit_X, model._y]
     elif isinstance(model, SVC):
         arrays = [model.support_vectors_, model.dual_coef_, model.intercept_]
@@ -219,6 +220,7 @@ def _pack(probability):
     with np.errstate(divide="ignore"):
         below = np.log(np.take_along_axis(p, top, 1)) - np.log(p)  # (n, m) nats
         code = np.round(1 + np.log(below / LEAST) / np.log(RATIO))
+    # A byte a number: five classifiers times 15,000 images times ten classes
     code = np.clip(code, 1, 255).astype(np.uint8)
     np.put_along_axis(code, top, 0, 1)  # the likeliest itself
     return code

@@ -13,6 +13,7 @@ from ..capsules.classifier import CapsuleClassifier
 from ..capsules.settings import Dropout, Lasso
 from ..capsules.penalties import masked_copies
 from ..capsules.sharpness import learn_sharpness, sharpened
+from .calibration import log_loss
 from .records import PAPER, Experiment, Part, Record, fixed_iterations
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-20
@@ -28,8 +29,9 @@ def _means_of_four(images, scale):
 def _divided(data, n_images):
     "Inputs and labels: the first images to learn from, then those for validation and testing."
     edge = round(data.n_train * 5 / 6)
-    rows = slice(min(n_images, edge)), slice(edge, data.n_train), slice(data.n_train, None)
-    return [(_means_of_four(data.images[r], data.scale), data.labels[r]) for r in rows]
+    learned = slice(min(n_images, edge))
+    parts = (learned, slice(edge, data.n_train), slice(data.n_train, None))
+    return [(_means_of_four(data.images[r], data.scale), data.labels[r]) for r in parts]
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-30
 COMMON = PAPER | {"architecture": "multiclass", "fit_intercept": True, "n_jobs": 1}
@@ -132,12 +134,12 @@ def _judged(model, validation, test):
     # Penalties shorten weights; a common sharpness makes the losses comparable
     sharpness, loss = learn_sharpness(logs[0], validation[1])
     guessed = [model.classes_[log.argmax(axis=1)] for log in logs]
-    right = sharpened(logs[1], sharpness)[np.arange(len(test[1])), test[1]]
+    y = test[1]
     return {
         "validation_error": float(np.mean(guessed[0] != validation[1])),
-        "test_error": float(np.mean(guessed[1] != test[1])),
+        "test_error": float(np.mean(guessed[1] != y)),
         "validation_loss": loss,
-        "test_loss": float(-np.mean(right)),
+        "test_loss": log_loss(sharpened(logs[1], sharpness), y),
     }, guessed[1].astype(np.uint8)
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-60
@@ -170,7 +172,8 @@ def _run_strength(settings, strength, sets, seed):
     arrays = {"predicted": predicted, "used": used}
     if settings["refit"]:
         # Were the inputs chosen well? The same number by variance alone is the control
-        for name, inputs in {"refit": used, "varied": _most_varied(sets[0][0], n_used)}.items():
+        X = sets[0][0]
+        for name, inputs in (("refit", used), ("varied", _most_varied(X, n_used))):
             numbers, arrays[f"{name}_predicted"] = _judged_on(inputs, settings, sets, seed)
             metrics |= {f"{name}_{key}": value for key, value in numbers.items()}
     return metrics, arrays
@@ -238,7 +241,8 @@ def _penalty_part(name, strengths, n, d, profile):
     }
     if name in TOGETHER:
         settings["alpha"] = BESIDE / n
-    cost = len(strengths) * (1 + settings["refit"]) * (d + 8) * (n + 5_000) / 1e5
+    n_fits = len(strengths) * (1 + settings["refit"])
+    cost = n_fits * (d + 8) * (n + 5_000) / 1e5
     return Part(_part_name(name, n, d), settings, cost, independent=True)
 
 

@@ -27,7 +27,8 @@ def slant_and_ink(images: np.ndarray) -> np.ndarray:
     "Slant (columns per row) and mean grey value (n, 2) of images (n, height, width)."
     grey = np.asarray(images, dtype=np.float64)
     rows, columns = (np.arange(size) - (size - 1) / 2 for size in grey.shape[1:])
-    mass = np.maximum(grey.sum(axis=(1, 2)), np.finfo(float).tiny)
+    ink = grey.sum(axis=(1, 2))
+    mass = np.maximum(ink, np.finfo(float).tiny)
     down = grey.sum(axis=2)
     v = down @ rows / mass
     u = grey.sum(axis=1) @ columns / mass
@@ -50,7 +51,9 @@ def _told(known, unseen):
         B, b = _of_class(*unseen, label)
         # lstsq, for features may be collinear
         residual = b - B @ np.linalg.lstsq(A, a)[0]
-        shares.append(1 - (residual**2).sum(axis=0) / ((b - b.mean(axis=0)) ** 2).sum(axis=0))
+        deviation = b - b.mean(axis=0)
+        unexplained = (residual**2).sum(axis=0) / (deviation**2).sum(axis=0)
+        shares.append(1 - unexplained)
     return np.array(shares)
 
 
@@ -77,7 +80,8 @@ def _class_components(protocol, d):
     for label in np.unique(protocol.y):
         own = protocol.X[protocol.y == label].astype(float)
         # The axes of largest variance, which eigh returns last
-        axes = np.linalg.eigh(np.cov(own.T))[1][:, : -d - 1 : -1]
+        _, vectors = np.linalg.eigh(np.cov(own.T))
+        axes = vectors[:, : -d - 1 : -1]
         for features, (X, y) in zip(coordinates, parts):
             features[y == label] = X[y == label] @ axes
     return coordinates
@@ -114,7 +118,8 @@ def _traverse(decoder, poses, count=4):
     axes = axes[:, ::-1][:, :count]
     sizes = np.sqrt(np.maximum(values[::-1][:count], 0))
     # The sign of an axis is arbitrary; this one makes runs alike
-    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(count)])
+    largest = np.abs(axes).argmax(axis=0)
+    axes *= np.sign(axes[largest, np.arange(count)])
     moves = np.multiply.outer(axes.T * sizes[:, None], STEPS)
     return drawn.mean(axis=0) + moves.transpose(0, 2, 1)
 
@@ -137,7 +142,8 @@ def _drawings(model, protocol):
     pixels = svd_projection(protocol.data.train_images, protocol.n_components).T
     images = (255 * np.clip(moved @ pixels, 0, 1)).astype(np.uint8)
     shape = (*images.shape[:3], *protocol.test_images.shape[1:])
-    return float(1 - np.sum(residual**2) / np.sum(X**2)), images.reshape(shape)
+    share = 1 - np.sum(residual**2) / np.sum(X**2)
+    return float(share), images.reshape(shape)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-17
 def _learn_inputs(settings, bench, data):

@@ -38,6 +38,7 @@ def _deslant(images):
     height, width = grey.shape[1:]
     rows = np.arange(height, dtype=np.float32)
     slant = slant_and_ink(grey)[:, 0]
+    # An image without ink has no slant
     mass = np.maximum(grey.sum(axis=(1, 2)), np.finfo(np.float32).tiny)
     middle = grey.sum(axis=2) @ rows / mass
     shift = (slant[:, None] * (rows - middle[:, None])).astype(np.float32)
@@ -71,6 +72,7 @@ def _divided(data, n_fit):
     n = data.n_train
     rows = np.arange(n)
     if n_fit is None:
+        # Stratified, for a small collection has few images of a class
         fit, choose = train_test_split(
             rows, test_size=0.2, stratify=data.labels[:n], random_state=0
         )
@@ -121,6 +123,7 @@ class _Prepared:
     def to_recognise(self, rows, place=0):
         "Rows of numbers of images in one of the `PLACES`, labels, and tangents of one pixel."
         images = shifted(self.images(rows), *PLACES[place])
+        # Smoothed more than the images: derivatives of pen strokes are rough
         T = tangent_vectors(images, max(SMOOTHING, images.shape[1] / 20))
         return self.describe(images), self.data.labels[rows], self._along(T)
 
@@ -132,6 +135,7 @@ def _prepare(data, preparation, rows, n_axes=None):
         return plain
     X = plain.describe(plain.images(rows[:10_000]))
     X = X - X.mean(axis=0)
+    # Ten thousand images are enough for axes, and fit into memory
     axes = np.linalg.eigh(X.T @ X)[1][:, ::-1][:, :n_axes]  # orthonormal
     return _Prepared(data, preparation, axes)
 
@@ -223,6 +227,7 @@ def _nearness(D, labels, classes, width):
         for c in classes
     ]
     sums = np.stack(sums, axis=1)
+    # A class without candidates is improbable, not impossible
     return np.maximum(sums, sums.max(axis=1, keepdims=True) - 60)
 
 # %% ../../nbs/experiments/preparation.ipynb #near-3
@@ -326,6 +331,7 @@ def _best_size(finished, preparation, noises):
 
 def _ways(views, chosen):
     "For each of the `WAYS` the views of an image, the tangents' reach, and the noise."
+    # Tangents explain a part of what the noise explains without them
     still = (0.0, chosen["noise"])
     moving = (chosen["amount"], chosen["noise_moving"])
     ways = {"fixed": (views[:1], *still), "moving": (views[:1], *moving)}
@@ -445,6 +451,7 @@ def _choose_near(settings, bench, _):
     pools = {
         (a, w): _pooled([densities[a], sums[w]], y, classes) for a in NEAR_NOISES for w in WIDTHS
     }
+    # By the loss: errors of few images are often equal
     noise, width = min(pools, key=lambda pair: pools[pair]["log_loss"])
     return {
         "noise": noise,
@@ -604,6 +611,7 @@ PREPARATION = Experiment(
 def holm(p: np.ndarray) -> np.ndarray:
     "Probabilities (k,) with Holm's correction."
     order = np.argsort(p)
+    # Corrected probabilities must not fall where the plain ones rise
     raised = np.maximum.accumulate((len(p) - np.arange(len(p))) * np.asarray(p)[order])
     corrected = np.empty(len(p))
     corrected[order] = np.minimum(raised, 1)

@@ -58,6 +58,7 @@ class _Pairs(NamedTuple):
 
 def _default_pairs(n_classes):
     "Pairs of classes as `CapsuleClassifier` has them by default."
+    # Read from the classifier, so that a changed default is changed here, too
     default = CapsuleClassifier()
     schedule = Schedule()
     targets = capsule_targets(n_classes, "ovo")
@@ -187,6 +188,7 @@ def _between_updates(design):
 def _predict_without_folds(fit, model, batch, length):
     "The predictor with the weights of an EvidenceFit, of typical length or integrated out."
     if length == "integrated":
+        # The mean over the posterior of the weights, not at its mode
         covariance = fit.posterior.covariance
         return EvidencePredictor(
             fit.weights,
@@ -194,6 +196,7 @@ def _predict_without_folds(fit, model, batch, length):
             True,
             covariance=covariance,
         )
+    # A factor for the weights does what a sharpness does
     tau = typical_length(model, fit.weights, fit.precision[-1], batch)
     return Predictor(tau[:, None, None, None] * fit.weights, model.dims, True)
 

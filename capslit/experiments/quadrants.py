@@ -59,7 +59,8 @@ def recovery(votes: np.ndarray, signed: bool = True, truth: np.ndarray | None = 
         truth = as_rows(quadrant_templates()) - 0.5
     # A template that abstains everywhere has no direction
     lengths = np.maximum(np.linalg.norm(votes, axis=1, keepdims=True), 1e-12)
-    table = (truth / np.linalg.norm(truth, axis=1, keepdims=True)) @ (votes / lengths).T
+    true_lengths = np.linalg.norm(truth, axis=1, keepdims=True)
+    table = (truth / true_lengths) @ (votes / lengths).T
     if not signed:
         table = np.abs(table)
     experts, learned = linear_sum_assignment(-table)
@@ -78,7 +79,9 @@ def all_sets(K: int) -> np.ndarray:
 def extremes_of_sets(templates: np.ndarray, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "U and L (len(sets), D) of sets (len(sets), K) of templates (K, D), for q = ½."
     votes = np.where(sets[:, :, None], templates, 0.5)
-    return np.max(votes, axis=1, initial=0.5), np.min(votes, axis=1, initial=0.5)
+    # Initially ½, for there is a set without any expert
+    U = np.max(votes, axis=1, initial=0.5)
+    return U, np.min(votes, axis=1, initial=0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020-1
 def explain_small(
@@ -110,7 +113,8 @@ def explain_small(
         1 - 1e-16,
     )
     off = np.log1p(-mu) * seen
-    score = X @ (np.log(mu) * seen - off).T + np.sum(off, axis=1)
+    log_odds = np.log(mu) * seen - off
+    score = X @ log_odds.T + np.sum(off, axis=1)
     margin = 1e-9 * (1 + np.abs(score))
     rows = np.arange(len(X))
     if not greedy:
@@ -193,7 +197,8 @@ def _best_templates(templates, active, X, pseudocount=1.0):
         return_counts=True,
     )
     # Images with the same active experts have the same composed template: counts suffice
-    ink = (which.ravel() == np.arange(len(sets))[:, None]).astype(np.float64) @ X  # (sets, D)
+    members = which.ravel() == np.arange(len(sets))[:, None]
+    ink = members.astype(np.float64) @ X  # (sets, D)
     blank = n[:, None] - ink
     p = VALUES[:, None, None]
     prior = pseudocount * np.log(VALUES * (1 - VALUES))[:, None]
@@ -209,7 +214,8 @@ def _best_templates(templates, active, X, pseudocount=1.0):
             1e-9,
             1 - 1e-9,
         )
-        gain = np.sum(ink[on] * np.log(mu) + blank[on] * np.log1p(-mu), axis=1) + prior
+        logs = ink[on] * np.log(mu) + blank[on] * np.log1p(-mu)
+        gain = np.sum(logs, axis=1) + prior
         if np.any(on):
             templates[k] = VALUES[np.argmax(gain - tie, axis=0)]
         else:
@@ -364,9 +370,9 @@ def _learn_machine(X, seed, learning_rate, batch_size, epochs):
     def predict(X, d):  # exact: a ratio of two unnormalised probabilities
         # What hidden units receive from all other pixels
         without = (X @ W.T + c) - X[:, [d]] * W[:, d]
-        return expit(
-            b[d] + np.sum(np.logaddexp(0, without + W[:, d]) - np.logaddexp(0, without), axis=1)
-        )
+        on = np.logaddexp(0, without + W[:, d])
+        off = np.logaddexp(0, without)
+        return expit(b[d] + np.sum(on - off, axis=1))
 
     return _Learned(rebuild, _pixel_by_pixel(predict), rebuild, W)
 
@@ -399,7 +405,9 @@ def _learn_autoencoder(X, seed, learning_rate, corruption, epochs):
         return expit(expit(X @ W + c) @ V + b)
 
     def predict(X, d):
-        return expit(expit((X * (np.arange(X.shape[1]) != d)) @ W + c) @ V[:, d] + b[d])
+        others = X * (np.arange(X.shape[1]) != d)
+        hidden = expit(others @ W + c)
+        return expit(hidden @ V[:, d] + b[d])
 
     return _Learned(rebuild, _pixel_by_pixel(predict), rebuild, V)
 
@@ -503,17 +511,20 @@ def _learn_estimator(X, seed, pseudocount, prune):
 # %% ../../nbs/experiments/quadrants.ipynb #cell-043
 def cross_entropy(X, probabilities):
     "Mean nats per image; probabilities are kept 10⁻⁶ away from 0 and 1."
-    return -float(np.mean(bernoulli_log_likelihood(X, np.clip(probabilities, 1e-6, 1 - 1e-6))))
+    # A single sure and wrong pixel would decide alone
+    possible = np.clip(probabilities, 1e-6, 1 - 1e-6)
+    return -float(np.mean(bernoulli_log_likelihood(X, possible)))
 
 
 def _measure(learned, X):
     """Cross-entropy of reconstructions and of pixels predicted from the others, squared error, and
     number of experts found.
     """
+    difference = X - learned.rebuild_real(X)
     return {
         "rebuilt": cross_entropy(X, learned.rebuild(X)),
         "foretold": cross_entropy(X, learned.foretell(X)),
-        "squared": float(np.mean(np.sum((X - learned.rebuild_real(X)) ** 2, axis=1))),
+        "squared": float(np.mean(np.sum(difference**2, axis=1))),
         "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND)),
     }
 
@@ -715,7 +726,8 @@ def _listed_metrics(rows):
 def _run_peer(settings, bench, test):
     "A peer with the settings that validation images prefer for each aim, for each training set."
     learn = partial((PEERS | TUNED)[settings["method"]][0], **settings["fixed"])
-    validation = as_rows(draw_quadrants(1000, np.random.RandomState([bench.seed, 1]))[0])
+    rng = np.random.RandomState([bench.seed, 1])
+    validation = as_rows(draw_quadrants(1000, rng)[0])
     # A run of its own for choosing, which none of the measured ones repeats
     X, _ = _training_rows(bench, 99, settings["n"])
     names, values = zip(*settings["grid"].items())

@@ -57,6 +57,7 @@ def in_turns(*functions: Callable, rounds: int = 7, rest: float = 0) -> np.ndarr
         time.sleep(rest)
         return timed(f)[1]
 
+    # In turns: what else the machine does meanwhile strikes all alike. Other work only adds time
     return np.min([[rested(f) for f in functions] for _ in range(rounds)], axis=0)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-007
@@ -113,10 +114,13 @@ def _amounts(case, cores=None):
     m = case.m
     cluster = case.where == "cluster"
     rows = _block_rows(case)
+    # More hands than cores take turns
     hands = min(case.hands, cores or case.hands)
     piece = math.ceil(n / case.partitions) if cluster else rows  # what is handed out as a whole
+    # The iteration lasts as long as the hand with most to do
     pieces = math.ceil(math.ceil(n / piece) / hands)
     share = min(n, piece * pieces)
+    # Inputs are float32
     read = 4 * share * p
     return {
         "products": 4 * share * p * d * m,
@@ -145,12 +149,14 @@ def _write_examples(folder, n, p, seed=0, rows=2**16):
     images = load_digits()
     pixels = images.images.reshape(len(images.images), -1) / images.scale
     mixed = pixels @ rng.standard_normal((pixels.shape[1], p))
+    # Bounded, as images are, and with labels that can be learned
     features = np.tanh(mixed / 2).astype(np.float32)
     which = rng.integers(0, len(pixels), n)
     np.save(folder / "y.npy", images.labels[which])
     with open(folder / "X.npy", "wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (n, p)}
         np.lib.format.write_array_header_1_0(file, header)
+        # In pieces, for the file may be larger than the memory
         for start in range(0, n, rows):
             part = which[start : start + rows]
             noise = rng.random((len(part), p), dtype=np.float32)
@@ -161,9 +167,11 @@ def _write_examples(folder, n, p, seed=0, rows=2**16):
 # %% ../../nbs/experiments/scaling.ipynb #cell-018
 def _stepper(case, data):
     "A function that makes one iteration of the engine on `data`."
+    # The time of a solution does not depend on the numbers
     gram = np.eye(case.p)[None] * case.n
     model, parameters = case.model(LeastSquares.from_gram(gram))
     state = em.State.start(parameters)
+    # Patience without end: a step is made whenever it is asked for
     rounds = (em.Round(10**9, {"threshold": 0.5}),)
     n_threads = 1 if case.where == "cluster" else case.hands
 
@@ -223,6 +231,7 @@ def _local_cluster(workers, processes=True):
     import dask
     from distributed import Client, LocalCluster
 
+    # Dask would move data to disk and wait, at a time of its choosing
     at_ease = {f"distributed.worker.memory.{act}": False for act in ("target", "spill", "pause")}
     options = {"processes": processes, "dashboard_address": ":0", "silence_logs": 50}
     before = dict(os.environ)  # Dask sets variables for its workers here, and leaves them set
@@ -251,6 +260,7 @@ def _made_there(case, seed=0):
 def _time_dask(cases, rounds=7, processes=True):
     "Seconds of an iteration of each case (k,) on clusters whose workers hold the data."
     seconds = np.empty(len(cases))
+    # A cluster takes seconds to start: one for all cases of a size
     for workers in sorted({case.hands for case in cases}):
         with _local_cluster(workers, processes):
             here = [i for i, case in enumerate(cases) if case.hands == workers]
@@ -273,6 +283,7 @@ def _forget(path):
 
 def _read_file(path, buffer=2**23):
     "Read a file from its beginning to its end, and do nothing else."
+    # One buffer, which is read into again and again: nothing is allocated
     held = bytearray(buffer)
     with open(path, "rb", buffering=0) as file:
         while file.readinto(held):
@@ -355,6 +366,7 @@ def _fit_here(folder, n, in_memory, parameters):
     model = CapsuleClassifier.paper(**parameters)
     with fixed_iterations():
         first = CapsuleClassifier.paper(**parameters | {"max_iter": 1})
+        # A small fit first: imports and compiled loops are not the memory of this one
         first.fit(_read_rows(path, min(n, 2000)), y[:2000])
         before = _resident()
         if in_memory:
@@ -402,6 +414,7 @@ def _fit_apart(folder, n, in_memory, parameters, apart=True):
         return _fit_here(folder, n, in_memory, parameters)
     words = json.dumps([str(folder), n, in_memory, parameters])
     command = [sys.executable, "-c", _APART, words]
+    # The highest memory of a process never falls: a new process for each fit
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1]
@@ -539,6 +552,7 @@ def _measure_memory(settings, bench, parent):
     with TemporaryDirectory(dir=parent) as folder:
         _write_examples(
             Path(folder),
+            # The largest once: smaller ones are its first rows
             max(settings["sizes"]),
             settings["p"],
             bench.seed,
@@ -573,12 +587,14 @@ def _time_passes(folder, case, passes):
     W = case.model()[1].weights.reshape(-1, case.p).astype(np.float32)
     E = X @ W.T
     with threadpool_limits(case.hands):
+        # Of some rows, in memory: a file would be measured, not the products
         products = np.sum(in_turns(lambda: X @ W.T, lambda: E.T @ X)) * case.n / len(X)
 
     def cold(function):
         _forget(path)
         return timed(function)[1]
 
+    # Each pass after the file was forgotten: the system keeps in memory what it has read
     reading = min(cold(lambda: _read_file(path)) for _ in range(passes))
     forgotten = min(cold(step) for _ in range(passes))
     return np.array([reading, products, forgotten, min(timed(step)[1] for _ in range(passes))])
@@ -650,7 +666,9 @@ SCALING = Experiment("How cost grows", ("digits",), _scaling_parts, run_scaling,
 def _cost_model(cases, seconds, cores=None):
     "Seconds for one of each of `AMOUNTS`, as a dict, by non-negative least squares."
     table = np.array([list(_amounts(case, cores).values()) for case in cases])
+    # Relative errors: the shortest iteration counts as much as the longest
     table = table / np.asarray(seconds)[:, None]
+    # Columns differ by many powers of ten
     unit = np.where(
         table.any(axis=0),
         np.linalg.norm(table, axis=0),
@@ -667,6 +685,7 @@ def foretell(costs: dict, case: Case, cores: int | None = None) -> float:
 # %% ../../nbs/experiments/scaling.ipynb #cell-043
 def measured(record: Record, *names: str) -> tuple:
     "Cases and seconds of the curves of these names; of all but the checks by default."
+    # The checks are for the forecast, so no fit may see them
     names = names or [name for name in _curves(True) if name != "checks"]
     parameters = [record.parts[name]["parameters"] for name in names]
     cases = [Case(**given) for one in parameters for given in one["cases"]]
@@ -703,9 +722,11 @@ def forecast(costs: dict, case: Case, cluster: Cluster) -> dict:
     counts = _amounts(replace(case, where="cluster", hands=hands, partitions=hands))
     size = 4 * case.n * case.p / cluster.machines
     on_disk = size > cluster.memory
+    # What fits into memory is read from disk once, not in every iteration
     counts["copied"] = counts["read"] * on_disk
     seconds = {name: costs[name] * amount for name, amount in counts.items() if name != "sent"}
     schedule = seconds.pop("tasks") + seconds.pop("calls")
+    # Up a tree and down again
     steps = 2 * int(np.ceil(np.log2(cluster.machines)))
     send = steps * (cluster.latency + 8 * case.d * case.m * case.p / cluster.bandwidth)
     compute = sum(seconds.values())
@@ -715,5 +736,6 @@ def forecast(costs: dict, case: Case, cluster: Cluster) -> dict:
         "read": read,
         "send": send,
         "schedule": schedule,
+        # Some cores read while the others compute
         "total": max(compute, read) + send + schedule,
     }

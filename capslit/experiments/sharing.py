@@ -48,7 +48,8 @@ def _moved_errors(model, images, y):
         return int(np.sum(predicted != y)) / len(y)
 
     def mean_error(pixels):
-        return float(np.mean([error(a * pixels, b * pixels) for a, b in WAYS[1:]]))
+        errors = [error(a * pixels, b * pixels) for a, b in WAYS[1:]]
+        return float(np.mean(errors))
 
     return {
         "test_error": error(0, 0),
@@ -66,16 +67,20 @@ def _place_follows(model, images, y, seed=0):
     if not reach.any():
         return []
     rng = np.random.default_rng(seed)
-    motion = np.stack([rng.integers(-r, r + 1, len(images)) for r in reach], axis=1)
+    steps = [rng.integers(-r, r + 1, len(images)) for r in reach]
+    motion = np.stack(steps, axis=1)
     moved = np.empty_like(images)
     for a, b in np.unique(motion, axis=0):
         rows = (motion == (a, b)).all(axis=1)
         moved[rows] = shifted(images[rows], a, b)
     # The place given the true class: whether the label is found does not matter here
-    joint = model.predict_places(_flat(moved))[np.arange(len(y)), y].astype(float)
+    places = model.predict_places(_flat(moved))
+    joint = places[np.arange(len(y)), y].astype(float)
     place = joint.reshape(len(y), -1, len(model.shifts_)).sum(axis=1)
     mean = place / place.sum(axis=1, keepdims=True) @ model.shifts_
-    return [float(np.corrcoef(mean[:, k], motion[:, k])[0, 1]) for k in (0, 1) if reach[k]]
+    # An axis along which nothing moves has no correlation
+    moving = [k for k in (0, 1) if reach[k]]
+    return [float(np.corrcoef(mean[:, k], motion[:, k])[0, 1]) for k in moving]
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-10
 def _run_sharing(part, bench):
@@ -139,8 +144,10 @@ def _n_weights(model):
     if model.n_maps is None:
         return size
     sides = zip(model.image_shape_, np.broadcast_to(model.window, 2))
-    patches = np.prod([(side - w) // model.stride + 1 for side, w in sides])
-    return int(size + len(model.classes_) * model.capsule_dim * model.n_maps * patches)
+    # With maps, each capsule also has a weight for each map at each place
+    n_places = np.prod([(side - w) // model.stride + 1 for side, w in sides])
+    n_poses = len(model.classes_) * model.capsule_dim
+    return int(size + n_poses * model.n_maps * n_places)
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-11
 def _setting(n, d, shifts=0, max_iter=200, **options):
@@ -185,8 +192,9 @@ PLANS = {"mnist": ON_MNIST, "fashion": _grid((2, 4))}
 # %% ../../nbs/experiments/sharing.ipynb #sharing-11-3
 def _cost_of(settings):
     "How much there is to do, in rough units."
-    images = settings["n_train"] * (1 + 2 * settings.get("copies", 0)) ** 2
-    return images * settings["capsule_dim"] * (1 + 2 * settings["shifts"]) ** 2 / 1000
+    n_copies = (1 + 2 * settings.get("copies", 0)) ** 2
+    n_places = (1 + 2 * settings["shifts"]) ** 2
+    return settings["n_train"] * n_copies * settings["capsule_dim"] * n_places / 1000
 
 
 def _sharing_parts(data, profile):

@@ -209,6 +209,7 @@ def _significant_from(low, high, n, errors=5.0):
 
 def _doubling_means(curve, start=10):
     "Means of a curve over start … 2 start − 1, 2 start … 4 start − 1, and so on to its end."
+    # Doubling intervals: learning slows down, and so does what a mean says
     edges = [start]
     while 2 * edges[-1] < len(curve):
         edges.append(2 * edges[-1])
@@ -362,6 +363,7 @@ def batch_rows(n: int, size: int | None, seed: int) -> list:
     "A partition of n examples into batches of about `size`, drawn at random; one batch for None."
     if size is None:
         return [np.arange(n)]
+    # Drawn at random, for images may be sorted by class
     return np.array_split(np.random.default_rng(seed).permutation(n), max(1, round(n / size)))
 
 

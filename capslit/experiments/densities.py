@@ -47,6 +47,7 @@ def _continuous(table, seed=0):
 def _folds_of(X, rows, n_folds, seed):
     "Pairs of rows to learn from and rows left out, standardised by the former."
     X = np.random.default_rng(seed).permutation(X)[:rows]
+    # By what is learned: rows left out must not be seen, not even in a mean
     for own, held in KFold(n_folds).split(X):
         mean = X[own].mean(axis=0)
         scale = X[own].std(axis=0)
@@ -83,6 +84,7 @@ def _load_photographs():
     sample = load_sample_images()
     grey = np.rint(np.mean(sample.images, axis=3)).astype(np.uint8)
     middle = grey.shape[2] // 2
+    # Of each photograph one half is learned and the other one left out
     halves = np.concatenate([grey[:, :, :middle], grey[:, :, middle : 2 * middle]])
     hashes = {
         Path(name).name: sha256(image.tobytes()).hexdigest()
@@ -113,6 +115,7 @@ def _gaussians(X, seed):
             GaussianMixture(m, covariance_type=kind, random_state=seed).fit(X)
             for m in range(1, MOST_COMPONENTS + 1)
         ]
+        # BIC is what a user of scikit-learn would take; folds choose for the others
         best[kind] = min(fits, key=lambda fit: fit.bic(X))
     return {"chosen": min(best.values(), key=lambda fit: fit.bic(X))} | best
 

@@ -338,6 +338,7 @@ def _run_points(part, bench):
     "Test images of the record that this experiment needs, which hold the same places there."
     (record,) = bench.records.values()
     labels = record.array(PLANES, "labels")
+    # In the quick profile the record holds the first tenth
     images = bench.data.test_images[: len(labels)]
     rows = _shown_rows(
         record.array(PLANES, "squashed"),

@@ -53,6 +53,7 @@ def _random_streams(seed, stream, count):
 # %% ../../nbs/experiments/figure8.ipynb #cell-008
 def _spread(fit):
     "Lowest training error of each start; of the best, the median and the worst start."
+    # The lowest, not the last: learning with thresholds goes up and down
     best = fit.history["training_error"].min(axis=0)
     return best, {
         "lowest": float(best.min()),
@@ -119,6 +120,7 @@ def _altered_start(kind, subspaces, gram, k, seed):
     if kind == "subspace":
         return np.stack([subspaces] * k)
     if kind == "other class":
+        # Good directions of images, but each of another class than its capsule
         return np.stack([np.roll(subspaces, 1 + i % (m - 1), axis=0) for i in range(k)])
 
     def size(weights):
@@ -164,6 +166,7 @@ def _cause_parts(data, profile):
     "The start from the subspaces, and those that have a part of what it has."
     n_updates, n_starts = {"paper": (100, 4), "quick": (40, 2)}[profile]
     common = COMMON | {"n_updates": n_updates}
+    # Subspaces have no randomness: one start shows all of them
     starts = dict.fromkeys(CAUSES_OF_START, n_starts) | {"subspace": 1}
     return tuple(
         Part(

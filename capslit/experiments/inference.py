@@ -382,6 +382,7 @@ def _cover_searches(p, b, cost):
 
 def _as_found(active, places):
     "Activations (n, C) of candidates at known `places` (C, 3), for `judge`."
+    # As many slots as the scene with most experts needs
     J = max(1, int(active.sum(axis=1).max()))
     found = np.full((3, len(active), J), -1)
     for i, row in enumerate(active):
@@ -630,6 +631,7 @@ def _compare_grey(settings, bench, data):
     arrays = {}
     for run in range(settings["n_runs"]):
         means = KMeans(K, n_init=1, random_state=run).fit(train)
+        # As many centres as experts: what a code without composition gives
         nearest.append(_squared_error(test, means.cluster_centers_[means.predict(test)]))
         rows = {}
         for name, kind in WAYS.items():
@@ -805,6 +807,7 @@ MEANS = {
 def _learn_means(X, K, seed, **options):
     "rebuild(X, foretell) of experts."
     fit = GaussianCompositionalModel(K, random_state=seed, **options).fit(X)
+    # Without the noise and the templates, which prediction takes as arguments
     model = GaussianCompositions(fit.rule, fit.background, fit.expert_cost)
     return partial(_rebuild_means, model, fit.templates_, fit.noise_variance_)
 

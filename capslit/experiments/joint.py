@@ -71,6 +71,7 @@ def _one_after_the_other(given, layer, z, y, regions, seed):
     "The joint model, and the parameters that one layer after the other has."
     K = layer.n_components
     common = {name: given[name] for name in ("n_draws", "label_weight")} | {"n_images": len(z)}
+    # Gates are regressions of kinds; a mixture models the patches as well
     if given["first"] == "gates":
         first = (gates_of(layer.mixture_, layer.temperature_),)
         model = GatedRegression(regions, K, solver=gate_solver(z), **common)
@@ -157,6 +158,7 @@ def _start_of(given, bench):
 
 def _go_on(model, parameters, data, n_iter):
     "EM of both layers together."
+    # Safeguarded: the bound never falls, so runs compare by it
     options = {"max_iter": n_iter, "n_threads": 1, "acceleration": SafeMomentum(0.9)}
     return em.fit(model, parameters, data["training"], **options)
 

@@ -158,6 +158,7 @@ def _run_network(settings, bench, data):
         for name, (X, y) in image_sets(bench.protocol).items()
     }
 
+    # PyTorch draws initial weights from its own generator
     torch.manual_seed(settings["seed"])
     features = *FEATURES[size], *LAST[size]
     net, loss = build_network("convolution", shape[0], len(images.class_names), features)
@@ -312,6 +313,7 @@ def _layer_parts(data, profile):
     """
     quick = profile == "quick"
     settings = _quick_parts() if quick else _parts_of(data)
+    # How long a network learns is a choice, so several numbers of passes are tried
     epochs = (1,) if quick else EPOCHS[data]
     networks = {f"network-{n}": {"epochs": n} for n in epochs}
     return variants("features", {}, settings, 5) + variants("network", NETWORK, networks, 5)

@@ -187,6 +187,7 @@ def _follow(
     errors = []
     for _ in range(n_steps):
         parameters = model.m_step(parameters, model.e_step(parameters, _whole(y)))
+        # With exact states: only then do the points of Figure 4 compare
         errors.append(_squared_errors(exact, parameters, y))
     return np.stack(errors, axis=1), _squared_errors(model, parameters, y), parameters.weights
 
@@ -236,6 +237,7 @@ def _run_course(settings, bench, data):
     "Courses of EM from all starts, or from the true lines."
     errors, own, weights, correlations = _followed(settings, bench, bench.seed)
     metrics = _errors(correlations, errors, own)
+    # A user, who has no true lines, would keep this one
     good = int(np.argmin(errors[:, -1]))
     bad = _typical(errors[:, -1], metrics["wholly"])
     arrays = {
@@ -622,6 +624,7 @@ def _run_parts(settings, bench, data):
         "PCA, d·(k − 1)": _fit_principal,
     }
     if k**d <= len(X):
+        # With more centres than images, each image would be its own
         peers["k-means, k^d"] = _fit_all_means
     errors = {}
     components = {}
@@ -666,6 +669,7 @@ def _measure_cost(settings, bench, data):
     seconds = {name: np.full(len(grid), np.nan) for name in COST_STEPS}
     for place, (d, k) in enumerate(grid):
         for name, inference in COST_STEPS.items():
+            # It would enumerate more configurations than the package allows
             if name == "exact" and k**d > Exact().limit:
                 continue
             bench.report(f"{name}, {d} vectors of {k} states")
@@ -677,6 +681,7 @@ def _measure_cost(settings, bench, data):
                 y,
                 settings["repeats"],
             ) / len(y)
+    # Times depend on the machine; operations show whether they grow as they must
     counted = [[float(_operations(name, d, k)) for d, k in grid] for name in COST_STEPS]
     arrays = {"operations": np.array(counted)}
     arrays |= {f"seconds {name}": values for name, values in seconds.items()}

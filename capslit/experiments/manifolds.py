@@ -43,6 +43,7 @@ def _overlaps(ink, side, size, length):
     """
     # The square is centred on the ink, and may reach beyond the picture
     edges = (ink[0] + ink[-1] + 1 - side) / 2 + np.arange(size + 1) * side / size
+    # By area, so that ink is neither lost nor doubled
     left = np.maximum(edges[:-1, None], np.arange(length))
     right = np.minimum(edges[1:, None], np.arange(1, length + 1))
     return np.maximum(right - left, 0) * size / side
@@ -177,6 +178,7 @@ def _build(method, chosen, X, seed):
         return _gaussians(chosen["full_m"], chosen["full_reg"], X, seed)
     if method == "nearest":
         return KNeighborsClassifier(chosen["k"], algorithm="brute")
+    # Tangent distances are dear: only those to the nearest images are computed
     n_candidates = min(CANDIDATES, len(X))
     return TangentDistanceClassifier(
         1,
@@ -304,6 +306,7 @@ def _choose(settings, bench, _):
 # %% ../../nbs/experiments/manifolds.ipynb #cell-015
 def _dot_products(method, chosen, n_train, n_features, n_classes):
     "Products of p-vectors that classify one image."
+    # Products count alike on every machine; times do not
     t = len(TANGENTS)
     if method == "nearest":
         return n_train

@@ -185,6 +185,7 @@ def _gallery(protocol, deformations, copies=6):
     n = len(protocol.X)
     data = protocol.data
     first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(len(data.class_names))]
+    # The same stream as in learning: the figure shows what was learned
     stream = DeformedImages(data.images[:n], protocol.y, copies * n, deformations)
     # The stream can be read anywhere, so a gallery costs no pass over it
     images = [[stream.part(k * n + i, k * n + i + 1)[0][0] for i in first] for k in range(copies)]

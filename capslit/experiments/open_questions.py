@@ -52,6 +52,7 @@ def _mean_log_probability(model, X, y):
 # %% ../../nbs/experiments/open_questions.ipynb #cell-015
 def _effective_dimensions(X, y, n_classes):
     "(tr C)² / tr C² of the covariance matrix of each class (n_classes,)."
+    # As many equal eigenvalues would have the same sum and the same sum of squares
     spectra = [np.linalg.eigvalsh(np.cov(X[y == c].T.astype(float))) for c in range(n_classes)]
     return np.array([s.sum() ** 2 / np.sum(s**2) for s in spectra])
 
@@ -92,6 +93,7 @@ def _learn_dims(settings, bench, _):
     need = _need_of(settings["rule"], d, bench)
     m = len(need)
     dims = _share_out(m * d, need).tolist()
+    # One number, as in the paper, so that this part is the paper's
     if settings["rule"] == "equal":
         capsule_dim = d
     else:
@@ -111,6 +113,7 @@ def _learn_dims(settings, bench, _):
 # %% ../../nbs/experiments/open_questions.ipynb #cell-019
 def paired_difference(right: np.ndarray, other: np.ndarray) -> tuple:
     "Two error rates on the same images, the first minus the second, and the standard error."
+    # Images that both get right or wrong say nothing about a difference
     worse = int(np.sum(~right & other))
     better = int(np.sum(right & ~other))
     n = len(right)
@@ -169,6 +172,7 @@ def _learn_online(settings, bench, _):
         choice["aggressiveness"] = settings["aggressiveness"][int(np.argmin(search))]
     model = CapsuleClassifier.paper(**parameters, online=kind(**choice))
     marks = [sorted({max(1, round(n * share)) for share in SHARES})]
+    # The first pass changes most, so it is watched more closely
     marks += [sorted({n // 2, n})] * (settings["n_passes"] - 1)
     errors = bench.step(
         "fit",
@@ -263,6 +267,7 @@ def _learn_accelerated(settings, bench, _):
         f"{settings['n_iter']} iterations",
         lambda: _climb(model, weights, batch, settings["n_iter"], METHODS[method]),
     )
+    # Only safeguarded methods discard steps
     names = [name for name in ("log_likelihood", "training_error", "accepted") if name in history]
     arrays = {name: np.array(history[name])[:, 0] for name in names}
     n = len(protocol.y)

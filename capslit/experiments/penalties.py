@@ -161,6 +161,7 @@ def _most_varied(x, count):
 def _run_strength(settings, strength, sets, seed):
     "What one strength gives: metrics, and arrays of test labels and of inputs in use (p,)."
     model = LEARNERS[settings["method"]](settings, strength, sets, seed)
+    # An input is in use if any weight reads it
     used = model.coef_.reshape(-1, model.coef_.shape[-1]).any(axis=0)
     n_used = int(used.sum())
     metrics, predicted = _judged(model, *sets[1:])
@@ -184,6 +185,7 @@ def _run_penalty(part, bench):
     settings = part.parameters
     sets = _divided(bench.data, settings["n_images"])
     rows = []
+    # Logistic regression by saga stops at its last iteration
     with fixed_iterations():
         for strength in settings["strengths"]:
             rows.append(

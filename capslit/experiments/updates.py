@@ -51,6 +51,7 @@ def all_training_examples(protocol: Protocol) -> tuple:
     EM.
     """
     X = np.concatenate([protocol.X, protocol.X_val])
+    # The figures of the paper show learning, where nothing is to be validated
     return X, np.concatenate([protocol.y, protocol.y_val]), None
 
 # %% ../../nbs/experiments/updates.ipynb #cell-007
@@ -188,6 +189,7 @@ def _gaps(curves, trend):
     pairs of the trend.
     """
     quantity, pairs = TRENDS[trend]
+    # Positive where the trend holds; all curves begin at the same weights
     rows = [curves[higher][quantity] - curves[lower][quantity] for lower, higher in pairs]
     return np.stack(rows)[:, 1:]
 
@@ -200,6 +202,7 @@ def _significant_from(low, high, n, errors=5.0):
     """
     # Of the difference of two rates
     deviation = np.sqrt((low * (1 - low) + high * (1 - high)) / n)
+    # From the last failure on: a gap may open, close and open again
     fails = np.flatnonzero(high - low <= errors * deviation)
     first = int(fails[-1]) + 1 if fails.size else 0
     if first < len(low):
@@ -295,6 +298,7 @@ FIGURE7 = Experiment(
 def _first_of_each(protocol, n_classes, n_each):
     "The first so many training images of each of the first classes, as a batch for EM."
     rows = [np.flatnonzero(protocol.y == c)[:n_each] for c in range(n_classes)]
+    # In the order of the data, as all other batches are
     rows = np.sort(np.concatenate(rows))
     return protocol.X[rows], protocol.y[rows], None
 
@@ -320,6 +324,7 @@ def _run_sizes(part, bench):
         metrics[trend] = gap[:, -1].tolist()
         metrics[f"{trend}_held"] = np.sum(gap > 0, axis=1).tolist()
     return metrics, {
+        # Curves are drawn, not computed with
         f"{name}.{what}": curve.astype(np.float32)
         for name, both in curves.items()
         for what, curve in both.items()
@@ -422,6 +427,7 @@ def _walk(
                 **options,
             )
             state = OnlineState(way, state.seen, state.steps + 1, **memory)
+            # Momentum between batches, as between updates of all images
             after = solve.solve(moments) + momentum * (weights - before)
             before = weights
             weights = after
@@ -430,6 +436,7 @@ def _walk(
 # %% ../../nbs/experiments/updates.ipynb #passes-6
 def _errors_after(model, weights, batch):
     "The error rate of weights on a batch (x, y, None)."
+    # Counting takes no E-step
     step = em.BoundStep(model, "count_errors", CapsuleParameters(weights))
     counted = em.accumulate(step, batch, 4096)
     return float(counted.errors[0] / counted.weight[0])
@@ -441,13 +448,8 @@ def _run_passes(part, bench):
     """
     settings = part.parameters
     protocol = bench.protocol
-    X = protocol.X
-    y = protocol.y
-    sets = {
-        "training": (X, y, None),
-        "validation": (protocol.X_val, protocol.y_val, None),
-        "test": (protocol.X_test, protocol.y_test, None),
-    }
+    sets = {name: (*examples, None) for name, examples in protocol.sets.items()}
+    X, y, _ = sets["training"]
     m = len(protocol.data.class_names)
     start = [subspace_start(bench.seed)]
     model, first = multiclass_problem(
@@ -517,6 +519,7 @@ def _passes_part(way, size, name, chosen):
 def _passes_parts(data, profile):
     "The four updates, on all images and in three ways batch by batch."
     chosen = PASSES_SIZE[profile]
+    # All images at once are one batch, so that the same code runs it
     batches = [("whole", None)]
     batches += [(way, size) for way in WAYS if way != "whole" for size in chosen["sizes"]]
     return tuple(_passes_part(*batch, name, chosen) for batch in batches for name in UPDATES)

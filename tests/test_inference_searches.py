@@ -88,7 +88,8 @@ def test_covers_against_all_sets(covers):
     few = worth[a.sum(axis=1) <= 2].max(axis=0)
     assert np.allclose(_coverage(masks, g, _best_pair(masks, g, 1.0), 1.0), few)
     assert np.allclose(
-        _coverage(masks, g, _preselected(masks, g, 1.0, count=9, most=9), 1.0), worth.max(axis=0)
+        _coverage(masks, g, _preselected(masks, g, 1.0, count=9, max_experts=9), 1.0),
+        worth.max(axis=0),
     )
     greedy = _coverage(masks, g, _greedy_cover(masks, g, 1.0), 1.0)
     assert np.all(greedy <= worth.max(axis=0) + 1e-9) and np.all(

@@ -136,8 +136,8 @@ def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
     flipped = X.copy()
     flipped[:, 7] = 1 - X[:, 7]
     for a, b in zip(
-        explain_small(TRUTH * 0.9 + 0.05, X, seen=seen),
-        explain_small(TRUTH * 0.9 + 0.05, flipped, seen=seen),
+        explain_small(TRUTH * 0.9 + 0.05, X, visible=seen),
+        explain_small(TRUTH * 0.9 + 0.05, flipped, visible=seen),
     ):
         assert np.array_equal(a, b)
     assert not np.array_equal(explain_small(TRUTH, X)[1], explain_small(TRUTH, flipped)[1])

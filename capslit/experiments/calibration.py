@@ -238,14 +238,14 @@ def _run_calibration(part, bench):
         learned = _lengthened
     else:
         learned = _recalled
-    validation, test, found = learned(bench, settings["model"])
+    validation, test, about = learned(bench, settings["model"])
     temperature = bench.step(
         "temperature",
         "finding the temperature",
         lambda: _fit_temperature(validation, protocol.y_val),
     )
     metrics, arrays = _brightness(protocol, test)
-    metrics |= found | {"temperature": temperature, "n_test": len(protocol.y_test)}
+    metrics |= about | {"temperature": temperature, "n_test": len(protocol.y_test)}
     for when, logs in (("before", test), ("after", _temper(test, temperature))):
         numbers, curves = bench.step(
             when,

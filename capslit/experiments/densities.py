@@ -48,10 +48,10 @@ def _folds_of(X, rows, n_folds, seed):
     "Pairs of rows to learn from and rows left out, standardised by the former."
     X = np.random.default_rng(seed).permutation(X)[:rows]
     # By what is learned: rows left out must not be seen, not even in a mean
-    for own, held in KFold(n_folds).split(X):
-        mean = X[own].mean(axis=0)
-        scale = X[own].std(axis=0)
-        yield (X[own] - mean) / scale, (X[held] - mean) / scale
+    for learned, left_out in KFold(n_folds).split(X):
+        mean = X[learned].mean(axis=0)
+        scale = X[learned].std(axis=0)
+        yield (X[learned] - mean) / scale, (X[left_out] - mean) / scale
 
 # %% ../../nbs/experiments/densities.ipynb #densities-10
 SIDE = 8  # pixels of a patch
@@ -187,11 +187,11 @@ def _run_densities(part, bench):
     )
     folds = []
     chosen = []
-    for k, (own, held) in enumerate(pairs):
+    for k, (learned, left_out) in enumerate(pairs):
         fitted = bench.step(
-            f"fit-{k}", f"{method}, fold {k + 1}", lambda: DENSITIES[method](own, bench.seed)
+            f"fit-{k}", f"{method}, fold {k + 1}", lambda: DENSITIES[method](learned, bench.seed)
         )
-        folds.append({name: density.score_samples(held) for name, density in fitted.items()})
+        folds.append({name: density.score_samples(left_out) for name, density in fitted.items()})
         chosen.append(_chosen_of(method, fitted["chosen"]))
     arrays = {
         name: np.concatenate([fold[name] for fold in folds]).astype(np.float32) for name in folds[0]
@@ -199,7 +199,7 @@ def _run_densities(part, bench):
     return {
         "log_density": {name: float(a.mean(dtype=float)) for name, a in arrays.items()},
         "n": len(arrays["chosen"]),
-        "n_features": own.shape[1],
+        "n_features": learned.shape[1],
         "chosen": chosen,
     }, arrays
 

@@ -63,8 +63,8 @@ def _neighbours(weights, images, labels, count):
     squashed = squash(poses)
     rows = []
     for k in range(len(weights)):
-        own = np.flatnonzero(right & (labels == k))
-        rows.append(own[_spread_by_direction(poses[own, k], count)])
+        members = np.flatnonzero(right & (labels == k))
+        rows.append(members[_spread_by_direction(poses[members, k], count)])
     rows = np.array(rows)
     return rows, squashed[rows, np.arange(len(weights))[:, None]]
 
@@ -218,7 +218,7 @@ def pad_data(record: Record) -> dict:
     }
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022-1
-def _draw_disc(axis, pose, places, images, own):
+def _draw_disc(axis, pose, places, images, is_drawn):
     """A pose in the unit disc, and around it the images (n, h, w) whose `places` (n, 2) have
     distinct directions.
     """
@@ -227,7 +227,7 @@ def _draw_disc(axis, pose, places, images, own):
 
     from capslit.plotting import ink_colours
 
-    if own:
+    if is_drawn:
         edge = {"lw": 2, "ec": "C0"}
     else:
         edge = {"lw": 0.8, "ec": plt.rcParams["text.color"]}
@@ -235,7 +235,7 @@ def _draw_disc(axis, pose, places, images, own):
     axis.plot(
         *zip((0, 0), pose),
         "o-",
-        color="C0" if own else "C1",
+        color="C0" if is_drawn else "C1",
         markevery=[1],
     )
     direction = np.arctan2(places[:, 1], places[:, 0])
@@ -279,7 +279,7 @@ def draw_pad(record: Record) -> Any:
     axis.imshow(image, cmap=ink_colours())
     axis.set_axis_off()
     for k, axis in enumerate(right.subplots(2, 5).flat):
-        _draw_disc(axis, pose[k], squashed[k], images[k], own=k == 3)
+        _draw_disc(axis, pose[k], squashed[k], images[k], is_drawn=k == 3)
         axis.set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8), aspect="equal")
         axis.set_title(f"{k}: {share[k]:.0%}", fontsize=10, y=-0.1)
         axis.set_axis_off()

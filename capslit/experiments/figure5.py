@@ -48,15 +48,10 @@ class WithModel(CapsuleClassifier):
 
     model = CapsuleRegression
 
-    def _model(self, *arguments):
-        plain = super()._model(*arguments)
-        return self.model(
-            plain.targets,
-            plain.dims,
-            plain.solver,
-            plain.alpha,
-            plain.affine,
-        )
+    def _start(self, *arguments):
+        plain, start, grams = super()._start(*arguments)
+        model = self.model(plain.targets, plain.dims, plain.solver, plain.alpha, plain.affine)
+        return model, start, grams
 
 
 class _JointlyStopped(WithModel):

@@ -108,16 +108,16 @@ def _mean_field(values, start=0.5, sweeps=100):
             rho[:, k] = expit(means[1] - means[0])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-06
-def _set_values(templates, X, cost=0.0, seen=1.0, margin=1e-12):
+def _set_values(templates, X, cost=0.0, visible=1.0, margin=1e-12):
     """The aim f (n, 2ᴷ) of all sets of experts, templates (K, D), for images X (n, D); of the
-    pixels `seen`.
+    pixels that are `visible`.
     """
     sets = all_sets(len(templates))
     mu = compose_extremes(*extremes_of_sets(templates, sets))
     # Away from 0 and 1, so that no image is impossible
     mu = np.clip(mu, margin, 1 - margin)
-    off = np.log1p(-mu) * seen
-    log_odds = np.log(mu) * seen - off
+    off = np.log1p(-mu) * visible
+    log_odds = np.log(mu) * visible - off
     return X @ log_odds.T + np.sum(off, axis=1) - cost * np.sum(sets, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09
@@ -166,9 +166,9 @@ def _each_alone(X, templates, cost):
     return single > values[:, :1] + 1e-9
 
 
-def _best_set(X, templates, cost, most=None):
+def _best_set(X, templates, cost, max_experts=None):
     "The best set of at most so many experts (n, K)."
-    best = exhaustive_search(X, templates, max_experts=most, expert_cost=cost)
+    best = exhaustive_search(X, templates, max_experts=max_experts, expert_cost=cost)
     return active_experts(best.experts, len(templates))
 
 
@@ -182,9 +182,9 @@ SEARCHES = {
     "each alone": _each_alone,
     "mean field": lambda X, templates, cost: _mean_field(_set_values(templates, X, cost))[0] > 0.5,
     "gradient": lambda X, templates, cost: _projected_gradient(X, templates, cost)[0] > 0.5,
-    "at most 1": partial(_best_set, most=1),
-    "at most 2": partial(_best_set, most=2),
-    "at most 3": partial(_best_set, most=3),
+    "at most 1": partial(_best_set, max_experts=1),
+    "at most 2": partial(_best_set, max_experts=2),
+    "at most 3": partial(_best_set, max_experts=3),
     "matching pursuit": _pursued,
     "all sets": _best_set,
 }
@@ -311,9 +311,9 @@ def _best_pair(masks, g, cost):
     return active
 
 # %% ../../nbs/experiments/inference.ipynb #inference-20
-def _preselected(masks, g, cost, count=12, most=4):
-    "The best set of at most `most` of the `count` candidates that are best alone (n, C)."
-    sizes = range(most + 1)
+def _preselected(masks, g, cost, count=12, max_experts=4):
+    "The best set of at most `max_experts` of the `count` candidates that are best alone (n, C)."
+    sizes = range(max_experts + 1)
     chosen = [s for j in sizes for s in itertools.combinations(range(count), j)]
     sets = np.array([np.isin(np.arange(count), s) for s in chosen])
     active = np.zeros((len(g), len(masks)), bool)
@@ -384,16 +384,16 @@ def _as_found(active, places):
     "Activations (n, C) of candidates at known `places` (C, 3), for `judge`."
     # As many slots as the scene with most experts needs
     J = max(1, int(active.sum(axis=1).max()))
-    found = np.full((3, len(active), J), -1)
+    detections = np.full((3, len(active), J), -1)
     for i, row in enumerate(active):
         chosen = places[np.flatnonzero(row)]
-        found[:, i, : len(chosen)] = chosen.T
-    return Found(*found, np.zeros((len(active), J)))
+        detections[:, i, : len(chosen)] = chosen.T
+    return Found(*detections, np.zeros((len(active), J)))
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22-a
-def _as_activations(found, places):
+def _as_activations(detections, places):
     "The way back: activations (n, C)."
-    experts = np.stack(found[:3], axis=2)
+    experts = np.stack(detections[:3], axis=2)
     same = np.all(experts[:, :, None] == places, axis=3)
     return np.any(same, axis=1)
 
@@ -441,12 +441,12 @@ def _compare_in_scenes(settings, bench, data):
     searches = _cover_searches(p, b, cost) | {"matching pursuit, looked at again": look_again}
     for name, function in searches.items():
         active = bench.step(name, name, lambda: function(masks, g, x))
-        seen, detected = judge(_as_found(active, places), scenes)
+        visible, detected = judge(_as_found(active, places), scenes)
         measures = {
             "above the truth": _coverage(masks, g, active, cost) - aim,
-            "found": seen,
+            "found": visible,
             "active": detected,
-            "resolved": seen.all(axis=1) & (detected == seen.shape[1]),
+            "resolved": visible.all(axis=1) & (detected == visible.shape[1]),
         }
         metrics[name] = {key: float(np.mean(value)) for key, value in measures.items()}
     return metrics, {}
@@ -555,12 +555,12 @@ def _l1_steps(settings, X, rng):
     return templates
 
 # %% ../../nbs/experiments/inference.ipynb #inference-35
-def _grey_values(templates, X, kind, variance, cost, seen=1.0):
+def _grey_values(templates, X, kind, variance, cost, visible=1.0):
     """The aim f (n, 2ᴷ) of all sets for grey images: cross-entropy for "ink", squared errors for
-    "means"; of the pixels `seen`.
+    "means"; of the pixels that are `visible`.
     """
     if kind == "ink":
-        return _set_values(templates, X, cost, seen, 1e-3)
+        return _set_values(templates, X, cost, visible, 1e-3)
     sets = all_sets(len(templates))
     mu = np.clip(
         compose_extremes(*extremes_of_sets(templates, sets)),
@@ -568,7 +568,7 @@ def _grey_values(templates, X, kind, variance, cost, seen=1.0):
         1 - 1e-3,
     )
     # Without the squares of the image, which are the same for all sets
-    values = ((X * seen) @ mu.T - 0.5 * np.sum(seen * mu**2, axis=1)) / variance
+    values = ((X * visible) @ mu.T - 0.5 * np.sum(visible * mu**2, axis=1)) / variance
     return values - cost * np.sum(sets, axis=1)
 
 

@@ -35,18 +35,18 @@ from .layers import image_sets
 from .records import Experiment, by_learner, fixed_iterations, variants
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-04
-def _capsules_on(codes, y, given, seed):
+def _capsules_on(codes, y, settings, seed):
     "The fitted classifier on pooled _probabilities (n, C − 1), and the precision of its prior."
     # A prior that does not depend on the unit of the codes
-    alpha = given["ridge"] * float(codes.var(axis=0).mean())
+    alpha = settings["ridge"] * float(codes.var(axis=0).mean())
     classifier = CapsuleClassifier(
-        given["capsule_dim"],
+        settings["capsule_dim"],
         architecture="multiclass",
         kernel=None,
         alpha=alpha,
         sharpness=1.0,
         early_stopping=False,
-        max_iter=given["n_iter"],
+        max_iter=settings["n_iter"],
         random_state=seed,
         n_jobs=1,
     )
@@ -67,12 +67,12 @@ def _probabilities(model, parameters, z):
     return np.concatenate([pooled(q, model.pooling) for q in parts])
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-05
-def _one_after_the_other(given, layer, z, y, regions, seed):
+def _one_after_the_other(settings, layer, z, y, regions, seed):
     "The joint model, and the parameters that one layer after the other has."
     K = layer.n_components
-    common = {name: given[name] for name in ("n_draws", "label_weight")} | {"n_images": len(z)}
+    common = {name: settings[name] for name in ("n_draws", "label_weight")} | {"n_images": len(z)}
     # Gates are regressions of kinds; a mixture models the patches as well
-    if given["first"] == "gates":
+    if settings["first"] == "gates":
         first = (gates_of(layer.mixture_, layer.temperature_),)
         model = GatedRegression(regions, K, solver=gate_solver(z), **common)
         make = GateCodes
@@ -82,7 +82,7 @@ def _one_after_the_other(given, layer, z, y, regions, seed):
         make = MixtureCodes
     codes = _probabilities(model, make(*first, None), z)
     # The engine's prior is for all images together, the classifier's per image
-    classifier, alpha = _capsules_on(codes, y, given, seed)
+    classifier, alpha = _capsules_on(codes, y, settings, seed)
     return replace(model, alpha=alpha * len(z)), make(*first, capsules_above(classifier))
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-06
@@ -92,7 +92,7 @@ def _error_of(model, parameters, batch):
     return float(wrong / len(batch[0]))
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-07
-def _assessed(model, run, data, given, seed):
+def _assessed(model, run, data, settings, seed):
     """Errors and the parts of the bound at the end of a run, and of new capsules above its kinds;
     curves.
     """
@@ -115,7 +115,7 @@ def _assessed(model, run, data, given, seed):
         for name, batch in data.items()
     }
     # New capsules show whether the kinds are better, whatever the old ones have become
-    classifier, _ = _capsules_on(codes["training"], y, given, seed)
+    classifier, _ = _capsules_on(codes["training"], y, settings, seed)
     for name, batch in data.items():
         metrics[f"{name}_error"] = _error_of(model, run.parameters, batch)
         metrics[f"again_{name}_error"] = float(1 - classifier.score(codes[name], batch[1]))
@@ -132,10 +132,10 @@ class _Start(NamedTuple):
     parameters: Any
 
 
-def _start_of(given, bench):
+def _start_of(settings, bench):
     "One layer after the other."
-    sets = image_sets(bench.protocol, given["n_train"])
-    layer = PatchFeatures(**given["features"], random_state=bench.seed, n_jobs=1)
+    sets = image_sets(bench.protocol, settings["n_train"])
+    layer = PatchFeatures(**settings["features"], random_state=bench.seed, n_jobs=1)
     with fixed_iterations():
         bench.step(
             "features",
@@ -151,7 +151,7 @@ def _start_of(given, bench):
     model, parameters = bench.step(
         "capsules",
         "capsules above them",
-        lambda: _one_after_the_other(given, layer, z, y, pooling, bench.seed),
+        lambda: _one_after_the_other(settings, layer, z, y, pooling, bench.seed),
     )
     return _Start(layer, pooling, data, model, parameters)
 
@@ -163,9 +163,9 @@ def _go_on(model, parameters, data, n_iter):
     return em.fit(model, parameters, data["training"], **options)
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-09
-def _run_joint(given, bench, _):
+def _run_joint(settings, bench, _):
     "Learn one layer after the other, then go on without and with a say of the labels in the kinds."
-    start = _start_of(given, bench)
+    start = _start_of(settings, bench)
     data = start.data
     metrics = {
         "n_kinds": start.layer.n_components,
@@ -193,11 +193,11 @@ def _run_joint(given, bench, _):
         ("later", start.model, "control"),
     ):
         run = bench.step(
-            name, f"EM, {name}", lambda: _go_on(model, ends[begin], data, given["n_iter"])
+            name, f"EM, {name}", lambda: _go_on(model, ends[begin], data, settings["n_iter"])
         )
         ends[name] = run.parameters
-        found, curves = _assessed(model, run, data, given, bench.seed)
-        metrics |= {f"{name}_{key}": value for key, value in found.items()}
+        numbers, curves = _assessed(model, run, data, settings, bench.seed)
+        metrics |= {f"{name}_{key}": value for key, value in numbers.items()}
         arrays |= {f"{name}_{key}": curve for key, curve in curves.items()}
     return metrics, arrays
 
@@ -210,17 +210,17 @@ def _by_draws(model, parameters, batch, n_draws, seed):
         [sampled_probabilities(model, parameters, block, n_draws, rng) for (block,) in blocks(z)]
     )
     # A label that no draw prefers has probability 0
-    own = np.maximum(P[np.arange(len(y)), y], 1e-300)
-    return float(np.mean(np.argmax(P, axis=1) != y)), float(np.mean(np.log(own)))
+    of_label = np.maximum(P[np.arange(len(y)), y], 1e-300)
+    return float(np.mean(np.argmax(P, axis=1) != y)), float(np.mean(np.log(of_label)))
 
 # %% ../../nbs/experiments/joint.ipynb #2e02f560
-def _run_drawn(given, bench, _):
+def _run_drawn(settings, bench, _):
     """Go on from one layer after the other under the bound, and by stochastic EM; judge all by
     draws.
     """
-    start = _start_of(given, bench)
+    start = _start_of(settings, bench)
     data = start.data
-    n_iter = given["n_iter"]
+    n_iter = settings["n_iter"]
     joint = bench.step(
         "joint", "EM, joint", lambda: _go_on(start.model, start.parameters, data, n_iter)
     )
@@ -231,10 +231,10 @@ def _run_drawn(given, bench, _):
             start.model,
             start.parameters,
             *data["training"][:2],
-            given["n_chains"],
+            settings["n_chains"],
             n_iter,
             np.random.default_rng(bench.seed),
-            given["momentum"],
+            settings["momentum"],
         ),
     )
 
@@ -243,7 +243,7 @@ def _run_drawn(given, bench, _):
             start.model,
             parameters,
             data[name],
-            given["n_judged"],
+            settings["n_judged"],
             bench.seed,
         )
 
@@ -260,7 +260,7 @@ def _run_drawn(given, bench, _):
             metrics[f"{run}_{name}_drawn_error"] = error
             metrics[f"{run}_{name}_log_probability"] = log_probability
     # Each judgement takes many draws
-    steps = path[given["every"] - 1 :: given["every"]]
+    steps = path[settings["every"] - 1 :: settings["every"]]
     return metrics, {"log_probability": np.array([judge(p, "training")[1] for p in steps])}
 
 # %% ../../nbs/experiments/joint.ipynb #jointly-11

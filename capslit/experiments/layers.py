@@ -74,9 +74,9 @@ def _second_layer(settings, F, seed):
     )
 
 # %% ../../nbs/experiments/layers.ipynb #cell-012
-def _enlarged(layer, own, X, n_extra, deformations):
-    "Features and labels of the images, `own`, and of `n_extra` deformed ones."
-    F, y = own
+def _enlarged(layer, plain, X, n_extra, deformations):
+    "Features and labels of the images, `plain`, and of `n_extra` deformed ones."
+    F, y = plain
     # Written in place: features of deformed images take gigabytes
     features = np.empty((len(F) + n_extra, F.shape[1]), np.float32)
     features[: len(F)] = F
@@ -90,10 +90,10 @@ def _enlarged(layer, own, X, n_extra, deformations):
     return features, np.concatenate([y, more])
 
 # %% ../../nbs/experiments/layers.ipynb #layers-moves-3
-def _deformations_of(given, seed):
+def _deformations_of(changes, seed):
     "The deformations that a part asks for."
-    kind = given.get("moves", "all")
-    strength = given["strength"]
+    kind = changes.get("moves", "all")
+    strength = changes["strength"]
     if kind == "tangents":
         return TangentDeformations(strength, seed)
     # Strength 0 turns a deformation off
@@ -272,7 +272,7 @@ def _seeds(name, settings, seeds):
 
 def _small(settings):
     "The same settings in the quick profile."
-    brief = {name: given | {"max_iter": 30} for name, given in settings["classifiers"].items()}
+    brief = {name: changes | {"max_iter": 30} for name, changes in settings["classifiers"].items()}
     return settings | {"features": settings["features"] | SMALL, "classifiers": brief}
 
 
@@ -293,17 +293,17 @@ def _parts_of(data):
     parts |= _seeds("plain", MULTICLASS_ALONE, SEEDS[data]["plain"])
     parts |= _seeds("large-deformed", LARGE_DEFORMED, SEEDS[data]["large-deformed"])
     # Kinds of deformations are compared, not reported, so on few images
-    moves = {name: FEW | {"n_extra": 35_000} | given for name, given in MOVES.items()}
+    moves = {name: FEW | {"n_extra": 35_000} | changes for name, changes in MOVES.items()}
     return parts | _changed(FEW, CHANGES) | moves
 
 
 def _quick_parts():
     "Some of them, on embedded digits."
-    few = FEW | {"n_train": 300}
+    base = FEW | {"n_train": 300}
     parts = {"plain": PLAIN, "deformed": DEFORMED | {"n_extra": 200}}
     parts |= _seeds("plain", MULTICLASS_ALONE, SEEDS["digits"]["plain"])
-    parts |= _changed(few, dict(list(CHANGES.items())[:3]))
-    parts |= {name: few | {"n_extra": 100} | given for name, given in MOVES.items()}
+    parts |= _changed(base, dict(list(CHANGES.items())[:3]))
+    parts |= {name: base | {"n_extra": 100} | changes for name, changes in MOVES.items()}
     return {name: _small(settings) for name, settings in parts.items()}
 
 

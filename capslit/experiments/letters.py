@@ -393,9 +393,9 @@ def _letters_parts(data, profile):
     of writers.
     """
     # Other data sets are tried as the embedded digits are
-    known = data if data in PLAN else "digits"
-    plan = PLAN[known]
-    shared = {"letters": plan["letters"], "grid": GRIDS[known], "max_iter": 8}
+    name = data if data in PLAN else "digits"
+    plan = PLAN[name]
+    shared = {"letters": plan["letters"], "grid": GRIDS[name], "max_iter": 8}
     n_new = 20
     choices = CHOICES
     largest = [("sharper", MOTIONS[-1], 4)]
@@ -556,7 +556,7 @@ def _run_held_out(settings, bench, letters):
     "Log-likelihood and code length, in nats per image, for writers not seen in learning."
     n = settings["n_learned"]
     T = _transforms_of(bench.data.name, letters.shape, settings["motion"])
-    known = []
+    learned_scores = []
     new = []
     pieces = []
     counts = []
@@ -576,7 +576,7 @@ def _run_held_out(settings, bench, letters):
         model.set_params(truncated=False)
         codes = model.transform(X_new)
         geometry = _geometry_of(model.transform(X), len(model.templates_))
-        known.append(model.score(X))
+        learned_scores.append(model.score(X))
         new.append(model.score_samples(X_new))
         # The model may find fewer experts than it was offered
         counts.append(len(geometry.counts))
@@ -585,7 +585,7 @@ def _run_held_out(settings, bench, letters):
             lengths[code].append(nats)
     metrics = {
         "log_likelihood": float(np.mean(new)),
-        "known": float(np.mean(known)),
+        "known": float(np.mean(learned_scores)),
         "pieces": float(np.mean(pieces)),
         "n_experts": counts,
         "n_new": int(np.size(new)),

@@ -174,7 +174,7 @@ def _follow(
     -------
     errors : (n_starts, n_steps) array
         After each step, with expected states that are found exactly, whichever E-step learns.
-    own : (n_starts,) array
+    step_errors : (n_starts,) array
         After the last step, with the states that this E-step finds.
     weights : (n_starts, d, k, p) array
     """
@@ -235,8 +235,8 @@ def _lines_parts(data, profile):
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-1
 def _run_course(settings, bench, data):
     "Courses of EM from all starts, or from the true lines."
-    errors, own, weights, correlations = _followed(settings, bench, bench.seed)
-    metrics = _errors(correlations, errors, own)
+    errors, step_errors, weights, correlations = _followed(settings, bench, bench.seed)
+    metrics = _errors(correlations, errors, step_errors)
     # A user, who has no true lines, would keep this one
     good = int(np.argmin(errors[:, -1]))
     bad = _typical(errors[:, -1], metrics["wholly"])
@@ -250,12 +250,12 @@ def _run_course(settings, bench, data):
 
 def _run_point(settings, bench, data):
     "One point of Figure 4."
-    errors, own, _, correlations = _followed(
+    errors, step_errors, _, correlations = _followed(
         settings,
         bench,
         bench.seed + 1000,
     )
-    return _errors(correlations, errors, own), {"errors": errors}
+    return _errors(correlations, errors, step_errors), {"errors": errors}
 
 
 def _followed(settings, bench, seed):
@@ -271,9 +271,12 @@ def _followed(settings, bench, seed):
     return *course, np.stack([_resemblance(w, true) for w in course[2]])
 
 
-def _errors(correlations, errors, own):
+def _errors(correlations, errors, step_errors):
     "Causes that were found, and errors after the last step."
-    return _judged(correlations) | {"error": errors[:, -1].tolist(), "own_error": own.tolist()}
+    return _judged(correlations) | {
+        "error": errors[:, -1].tolist(),
+        "own_error": step_errors.tolist(),
+    }
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-015-2
 def _typical(errors, wholly):
@@ -573,10 +576,10 @@ def _run_peer(settings, bench, data):
         components, shares = _fit_peer(learn, X, new, SIZES[name], seed)
         errors.append(shares)
         correlations.append(match(components, templates))
-    known, unknown = np.transpose(errors).tolist()
+    on_data, on_new = np.transpose(errors).tolist()
     metrics = _judged(correlations) | {
-        "error": known,
-        "unseen_error": unknown,
+        "error": on_data,
+        "unseen_error": on_new,
         "n_components": math.prod(components.shape[:-1]),
     }
     return metrics, {"components": components}

@@ -209,8 +209,8 @@ class _Search:
     "Choose values one after another on images apart; try the first `few` values of each, or all."
 
     def __init__(self, bench, setting, m, few):
-        own, apart = _prepared(bench.data, setting, choosing=True)
-        self.X, self.T, self.y = own
+        examples, apart = _prepared(bench.data, setting, choosing=True)
+        self.X, self.T, self.y = examples
         self.X_val, self.T_val, self.y_val = apart
         self.report = bench.report
         self.seed = bench.seed
@@ -369,13 +369,13 @@ def _portrait(model, X, y, label=2):
     `costs` (2, m) above that of the best component.
     """
     density = model.densities_[list(model.classes_).index(label)]
-    own = X[y == label]
-    component = density.predict(own)
-    costs = -density.score_samples(own)
+    examples = X[y == label]
+    component = density.predict(examples)
+    costs = -density.score_samples(examples)
     sizes = np.bincount(component, minlength=len(density.weights_))
     members = [np.flatnonzero(component == j) for j in np.argsort(sizes)[::-1][:2]]
     # Of the middle cost: neither the best nor the worst image of its style
-    two = own[[rows[np.argsort(costs[rows])[rows.size // 2]] for rows in members]]
+    two = examples[[rows[np.argsort(costs[rows])[rows.size // 2]] for rows in members]]
     joint = density._log_joint(two)
     if isinstance(density, MixtureOfFactorAnalyzers):
         generative = density.loadings_

@@ -234,17 +234,17 @@ MILLION = Experiment(
 )
 
 # %% ../../nbs/experiments/million.ipynb #unlearned-3
-def _corrections(weights, x, own, threshold):
+def _corrections(weights, x, label_side, threshold):
     """What examples x (b, p) of one class ask pairs of capsules of one dimension to change.
 
-    `own` (k,) is the capsule of their class in each pair. Returns Σ (E[h|x,y] − W x) xᵀ of the
-    unlearned ones (k, 2, d, p), and log-likelihood, errors and number of all, (3, k).
+    `label_side` (k,) is the capsule of their class in each pair. Returns Σ (E[h|x,y] − W x) xᵀ of
+    the unlearned ones (k, 2, d, p), and log-likelihood, errors and number of all, (3, k).
     """
     k, _, d, _ = weights.shape
     pairs = np.arange(k)
     poses, norms = pose_vectors(weights, x)
-    mine = norms[pairs, own]  # (k, b)
-    rival = norms[pairs, 1 - own]
+    mine = norms[pairs, label_side]  # (k, b)
+    rival = norms[pairs, 1 - label_side]
     shared, extra, logs = posterior_factors(mine, mine + rival, d, 2 * d)
     unlearned = 1 + extra / 2 * (rival - mine) > threshold[:, None]  # Saul 2.25
     moments = np.zeros(weights.shape)
@@ -252,9 +252,9 @@ def _corrections(weights, x, own, threshold):
         # Products with the few unlearned examples only
         rows = np.flatnonzero(unlearned[q])
         change = np.tile(shared[q, rows] - 1, (2, 1))
-        change[own[q]] += extra[q, rows]
+        change[label_side[q]] += extra[q, rows]
         moments[q] = (change[:, None] * poses[q][:, :, rows]) @ x[rows]
-    wrong = (rival > mine) | ((rival == mine) & (own[:, None] == 1))
+    wrong = (rival > mine) | ((rival == mine) & (label_side[:, None] == 1))
     return moments, np.stack([logs.sum(1, float), wrong.sum(1), np.full(k, len(x))])
 
 # %% ../../nbs/experiments/million.ipynb #unlearned-4
@@ -340,13 +340,13 @@ CONSTRUCTIONS = {"ours": Deformations, "tangents": TangentDeformations}
 STOPPING = {"separate": _Pairs, "joint": _JointPairs, "fixed": _FixedUpdates}
 
 # %% ../../nbs/experiments/million.ipynb #working-2
-def _surplus(weights, x, own):
-    "r (k, b) of Saul 2.25 of examples x (b, p) of one class; `own` (k,) is its capsule."
+def _surplus(weights, x, label_side):
+    "r (k, b) of Saul 2.25 of examples x (b, p) of one class; `label_side` (k,) is its capsule."
     pairs = np.arange(len(weights))
     d = weights.shape[2]
     norms = pose_vectors(weights.astype(x.dtype), x)[1]
-    mine = norms[pairs, own]
-    rival = norms[pairs, 1 - own]
+    mine = norms[pairs, label_side]
+    rival = norms[pairs, 1 - label_side]
     extra = posterior_factors(mine, mine + rival, d, 2 * d)[1]
     return 1 + extra / 2 * (rival - mine)
 

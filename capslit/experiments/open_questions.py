@@ -177,7 +177,7 @@ def _learn_online(settings, bench, _):
     errors = bench.step(
         "fit",
         f"{settings['n_passes']} passes over {n} batches",
-        lambda: np.concatenate([_one_pass(model, protocol, batches, seen) for seen in marks]),
+        lambda: np.concatenate([_one_pass(model, protocol, batches, points) for points in marks]),
     )
     metrics = {
         "test_error": float(errors[-1]),
@@ -187,7 +187,7 @@ def _learn_online(settings, bench, _):
         "training_log_probability": _mean_log_probability(model, protocol.X, protocol.y),
         "search": search,
     }
-    passes = [number + mark / n for number, seen in enumerate(marks) for mark in seen]
+    passes = [number + mark / n for number, points in enumerate(marks) for mark in points]
     return metrics | choice, {"passes": np.array(passes), "test_error": errors}
 
 

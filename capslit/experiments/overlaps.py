@@ -266,11 +266,11 @@ def _learn_votes(settings, bench, scenes):
         m,
         np.random.default_rng((bench.seed, 4)),
     )
-    few = np.flatnonzero(y < m)[:20_000]
+    on_image = np.flatnonzero(y < m)[:20_000]
     windows = _cut_windows(
         scenes.scenes,
-        which[few],
-        begin[few],
+        which[on_image],
+        begin[on_image],
         bench.data.images.shape[1:],
     )
     layer = bench.step(
@@ -440,12 +440,12 @@ def _explain_one(manifolds, left, labels, places):
     return alone, new_places
 
 
-def _what_is_left(scenes, own, other):
-    """What is left of scenes (n, height, width) for images that were `own`, with the
-    `other` ones held: no less than 0, and at least `own` where a scene is white.
+def _what_is_left(scenes, image, other):
+    """What is left of scenes (n, height, width) for images that were `image`, with the
+    `other` ones held: no less than 0, and at least `image` where a scene is white.
     """
     left = np.clip(scenes - other, 0, 1)
-    return np.where(scenes >= 0.999, np.maximum(left, own), left)
+    return np.where(scenes >= 0.999, np.maximum(left, image), left)
 
 
 class _Explained(NamedTuple):
@@ -469,10 +469,10 @@ def _explain_two(
     """
     images, places = (values.copy() for values in begin)
     for _ in range(sweeps):
-        for own in order:
-            left = _what_is_left(scenes, images[own], images[1 - own])
-            images[own], places[:, own] = _explain_one(
-                manifolds, left, labels[:, own], places[:, own]
+        for side in order:
+            left = _what_is_left(scenes, images[side], images[1 - side])
+            images[side], places[:, side] = _explain_one(
+                manifolds, left, labels[:, side], places[:, side]
             )
     difference = scenes - np.minimum(1, images.sum(axis=0))
     return _Explained(images, np.square(difference).sum(axis=(1, 2)), places)
@@ -588,12 +588,12 @@ def _with_what_they_leave(pairs, odds, scenes, explained, shape):
     images = explained.images
     left = [
         _cut_windows(
-            _what_is_left(scenes, images[own], images[1 - own]),
+            _what_is_left(scenes, images[side], images[1 - side]),
             rows,
-            explained.places[:, own],
+            explained.places[:, side],
             shape,
         )
-        for own in (0, 1)
+        for side in (0, 1)
     ]
     # In bytes: a float takes four times the memory, and images have no more levels
     left = np.uint8(np.rint(255 * np.stack(left, axis=1)))

@@ -253,10 +253,10 @@ def _penalty_parts(data, profile):
     parts = []
     for n, dims in SIZES[profile].items():
         # Logistic regression has no dimension; two penalties at once are tried with the largest
-        some = {"logistic": dims[:1]} | dict.fromkeys(TOGETHER, dims[-1:])
+        dims_of = {"logistic": dims[:1]} | dict.fromkeys(TOGETHER, dims[-1:])
         methods = LARGE if n > 10_000 else STRENGTHS | TOGETHER
         for name, strengths in methods.items():
-            for d in some.get(name, dims):
+            for d in dims_of.get(name, dims):
                 parts.append(_penalty_part(name, strengths, n, d, profile))
     return tuple(parts)
 

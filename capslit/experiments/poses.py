@@ -40,14 +40,14 @@ def slant_and_ink(images: np.ndarray) -> np.ndarray:
     return np.stack([slant, grey.mean(axis=(1, 2))], axis=1)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-08
-def _told(known, unseen):
+def _told(learned, unseen):
     """R² (classes, q) of a regression for each class, on images that it has not seen.
 
     Each part is a tuple of features (n, k), values (n, q) and labels (n,).
     """
     shares = []
-    for label in np.unique(known[2]):
-        A, a = _of_class(*known, label)
+    for label in np.unique(learned[2]):
+        A, a = _of_class(*learned, label)
         B, b = _of_class(*unseen, label)
         # lstsq, for features may be collinear
         residual = b - B @ np.linalg.lstsq(A, a)[0]
@@ -94,14 +94,14 @@ def _assess_features(features, protocol):
     learning = images[: len(protocol.y)]
     validation = images[start : start + len(protocol.y_val)]
     values = [slant_and_ink(part) for part in (learning, validation, protocol.test_images)]
-    known, *unseen = zip(
+    learned, *unseen = zip(
         features,
         values,
         [y for _, y in protocol.sets.values()],
     )
     metrics = {}
     for name, part in zip(("validation", "test"), unseen):
-        shares = _told(known, part)
+        shares = _told(learned, part)
         for what, mean in zip(("slant", "ink"), shares.mean(axis=0)):
             metrics[f"{what}_{name}"] = float(mean)
     return metrics, shares

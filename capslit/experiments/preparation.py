@@ -353,8 +353,8 @@ def _choose(settings, bench, _):
         bench.seed,
     )
     # Tangents make recognition slow
-    few = rows["choose"][:MOST]
-    views = [prepared.to_recognise(few, place) for place in range(settings.get("n_places", 1))]
+    subset = rows["choose"][:MOST]
+    views = [prepared.to_recognise(subset, place) for place in range(settings.get("n_places", 1))]
 
     def scores(views, reach, share):
         numbers, _ = _measured(_with_noise(model, share), views, reach)

@@ -85,7 +85,7 @@ def extremes_of_sets(templates: np.ndarray, sets: np.ndarray) -> tuple[np.ndarra
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020-1
 def explain_small(
-    templates: np.ndarray, X: np.ndarray, greedy: bool = True, seen: np.ndarray | float = 1.0
+    templates: np.ndarray, X: np.ndarray, greedy: bool = True, visible: np.ndarray | float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a
     table.
@@ -97,7 +97,7 @@ def explain_small(
     greedy : bool
         Whether experts are added one by one while the likelihood grows, or the best of all sets is
         taken.
-    seen : (n,) or (D,) array of bool, optional
+    visible : (n,) or (D,) array of bool, optional
         Pixels that count.
 
     Returns
@@ -112,8 +112,8 @@ def explain_small(
         1e-300,
         1 - 1e-16,
     )
-    off = np.log1p(-mu) * seen
-    log_odds = np.log(mu) * seen - off
+    off = np.log1p(-mu) * visible
+    log_odds = np.log(mu) * visible - off
     score = X @ log_odds.T + np.sum(off, axis=1)
     margin = 1e-9 * (1 + np.abs(score))
     rows = np.arange(len(X))
@@ -305,12 +305,12 @@ def _foretold_by_truth(X):
             SIDE**2,
         )
     )
-    others = parts.sum(axis=2, keepdims=True) - parts
+    other_pixels = parts.sum(axis=2, keepdims=True) - parts
     sure = (0.25 + 0.5 / 2**9) / (0.25 + 0.5 / 2**8)  # nine alike, if eight are
     p = np.where(
-        others == SIDE**2 - 1,
+        other_pixels == SIDE**2 - 1,
         sure,
-        np.where(others == 0, 1 - sure, 0.5),
+        np.where(other_pixels == 0, 1 - sure, 0.5),
     )
     return p.reshape(-1, 2, 2, SIDE, SIDE).swapaxes(2, 3).reshape(X.shape)
 
@@ -343,7 +343,7 @@ def learned_experts(templates: np.ndarray) -> _Learned:
         active, _ = explain_small(
             templates,
             X,
-            seen=np.arange(X.shape[1]) != d,
+            visible=np.arange(X.shape[1]) != d,
         )
         return composed(active)[:, d]
 
@@ -405,8 +405,8 @@ def _learn_autoencoder(X, seed, learning_rate, corruption, epochs):
         return expit(expit(X @ W + c) @ V + b)
 
     def predict(X, d):
-        others = X * (np.arange(X.shape[1]) != d)
-        hidden = expit(others @ W + c)
+        other_pixels = X * (np.arange(X.shape[1]) != d)
+        hidden = expit(other_pixels @ W + c)
         return expit(hidden @ V[:, d] + b[d])
 
     return _Learned(rebuild, _pixel_by_pixel(predict), rebuild, V)
@@ -601,7 +601,7 @@ def _recovery_parts(quick):
 
 def _methods(quick):
     "Name → method, its grid and its fixed settings: peers, and experts with chosen settings."
-    tuned = {f"{name}, tuned": (name, *rest[1:]) for name, rest in TUNED.items()}
+    tuned = {f"{name}, tuned": (name, *entry[1:]) for name, entry in TUNED.items()}
     if quick:
         peers = {
             name: (name, grid, dict.fromkeys(PEERS[name][2], 3))
@@ -612,7 +612,7 @@ def _methods(quick):
             short = {key: 2 for key in ("n_steps", "n_starts") if key in fixed}
             tuned[name] = (method, first, fixed | short)
         return peers | tuned
-    peers = {name: (name, *rest[1:]) for name, rest in PEERS.items()}
+    peers = {name: (name, *entry[1:]) for name, entry in PEERS.items()}
     wider = {f"{name}, wider": (name, grid, PEERS[name][2]) for name, grid in WIDER.items()}
     return peers | tuned | wider
 
@@ -672,13 +672,13 @@ def _run_recovery(settings, bench, test):
         [cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
         for course in courses
     ]
-    found = np.sum(cosines > FOUND, axis=2)
+    n_found = np.sum(cosines > FOUND, axis=2)
     # A stable order: the same runs are shown again
-    typical = int(np.argsort(found[:, -1], kind="stable")[len(found) // 2])
-    best = int(np.argmax(found[:, -1]))
+    typical = int(np.argsort(n_found[:, -1], kind="stable")[len(n_found) // 2])
+    best = int(np.argmax(n_found[:, -1]))
     metrics = {
         "steps": steps,
-        "found": found.tolist(),
+        "found": n_found.tolist(),
         "rebuilt": entropies,
         "shown": [typical, best],
     }
@@ -701,8 +701,8 @@ def _run_estimator(settings, bench, test):
             X, _ = _training_rows(bench, run, settings["n"])
             model = CompositionalModel(**options, init=init, random_state=0).fit(X)
             arrays.setdefault(f"templates {name}", model.templates_)  # of the first run
-            found = np.sum(recovery(model.templates_ - 0.5) > FOUND)
-            rows.append((len(model.templates_), int(found), -model.score(test)))
+            n_found = np.sum(recovery(model.templates_ - 0.5) > FOUND)
+            rows.append((len(model.templates_), int(n_found), -model.score(test)))
         metrics[name] = dict(zip(("n_experts", "found", "rebuilt"), map(list, zip(*rows))))
     return metrics, arrays
 

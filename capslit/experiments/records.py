@@ -859,7 +859,9 @@ def perform(
     results = _run_parts(experiment, parts, bench, settings, folder, code, kept) | retired
     outcomes = {part: outcome for part, (outcome, _) in results.items()}
     arrays = {
-        f"{part}/{key}": a for part, (_, found) in results.items() for key, a in found.items()
+        f"{part}/{key}": a
+        for part, (_, arrays_of_part) in results.items()
+        for key, a in arrays_of_part.items()
     }
     date = datetime.now(timezone.utc).date().isoformat()
     hashes = images.sha256

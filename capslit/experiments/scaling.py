@@ -444,27 +444,27 @@ def _curves(quick):
     "The cases of each curve, by name."
     base = Case()
     many = Case(400_000)
-    few = slice(None)
+    first = slice(None)
     hands = HANDS
     small_hands = 2
     if quick:
         base = Case(2_000)
         many = Case(2_000, 16, 2)
-        few = slice(2)
+        first = slice(2)
         hands = HANDS[:1]
         small_hands = 1
     cases = {
-        name: [replace(base, **{name: value}) for value in values[few]]
+        name: [replace(base, **{name: value}) for value in values[first]]
         for name, values in SIZES.items()
     }
     longer = cases["n"] if quick else cases["n"][3:]
-    there = replace(many, n=many.n // 2, where="cluster", partitions=8)
+    on_cluster = replace(many, n=many.n // 2, where="cluster", partitions=8)
     small = Case(4_096, 16, 2, hands=small_hands, where="cluster")
     return cases | {
         "file": [replace(c, where="file", hands=w) for c in longer for w in HANDS[:small_hands]],
-        "threads": [replace(many, hands=w) for w in HANDS[few]],
-        "workers": [replace(there, hands=w) for w in hands],
-        "partitions": [replace(small, partitions=k) for k in (2, 4, 16, 64)[few]],
+        "threads": [replace(many, hands=w) for w in HANDS[first]],
+        "workers": [replace(on_cluster, hands=w) for w in hands],
+        "partitions": [replace(small, partitions=k) for k in (2, 4, 16, 64)[first]],
         "sent": [
             Case(
                 1_024,
@@ -475,7 +475,7 @@ def _curves(quick):
                 "cluster",
                 2,
             )
-            for d, m, p in SENT[few]
+            for d, m, p in SENT[first]
         ],
         "checks": SMALL_CHECKS if quick else CHECKS,
     }
@@ -519,15 +519,15 @@ def _scaling_parts(data, profile):
 def _time_curve(settings, bench, folder):
     "Seconds of an iteration for each case, in this process and on a cluster."
     cases = [Case(**one) for one in settings["cases"]]
-    there = np.array([case.where == "cluster" for case in cases])
+    on_cluster = np.array([case.where == "cluster" for case in cases])
     seconds = np.empty(len(cases))
-    if not there.all():
+    if not on_cluster.all():
         local = [case for case in cases if case.where != "cluster"]
         with TemporaryDirectory(dir=folder) as inner:
-            seconds[~there] = _time_local(local, inner, settings["rounds"])
-    if there.any():
+            seconds[~on_cluster] = _time_local(local, inner, settings["rounds"])
+    if on_cluster.any():
         distributed = [case for case in cases if case.where == "cluster"]
-        seconds[there] = _time_dask(distributed, settings["rounds"], settings["processes"])
+        seconds[on_cluster] = _time_dask(distributed, settings["rounds"], settings["processes"])
     return {}, {"seconds": seconds}
 
 
@@ -674,8 +674,8 @@ def _cost_model(cases, seconds, cores=None):
         np.linalg.norm(table, axis=0),
         1,
     )
-    found, _ = nnls(table / unit, np.ones(len(cases)))
-    return dict(zip(AMOUNTS, found / unit))
+    solution, _ = nnls(table / unit, np.ones(len(cases)))
+    return dict(zip(AMOUNTS, solution / unit))
 
 
 def foretell(costs: dict, case: Case, cores: int | None = None) -> float:
@@ -688,7 +688,7 @@ def measured(record: Record, *names: str) -> tuple:
     # The checks are for the forecast, so no fit may see them
     names = names or [name for name in _curves(True) if name != "checks"]
     parameters = [record.parts[name]["parameters"] for name in names]
-    cases = [Case(**given) for one in parameters for given in one["cases"]]
+    cases = [Case(**entry) for one in parameters for entry in one["cases"]]
     return cases, np.concatenate([record.array(name, "seconds") for name in names])
 
 

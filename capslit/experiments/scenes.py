@@ -332,19 +332,19 @@ class _SceneGains(_SceneTables):
             blocks.append((expert, row, column, gain))
         return [np.concatenate(a) for a in zip(*blocks)]
 
-    def compose(self, found, without=None):
+    def compose(self, detections, without=None):
         """The largest templates at every pixel (n, height, width), in twentieths, but for slot
         `without`.
         """
-        n, J = found.experts.shape
+        n, J = detections.experts.shape
         h, w = self.templates.shape[1:]
         composed = np.zeros((n, *self.shape), np.intp)
         for j in set(range(J)) - {without}:
-            i = np.flatnonzero(found.experts[:, j] >= 0)
-            down = found.rows[i, j, None, None] + np.arange(h)[:, None]
-            right = found.columns[i, j, None, None] + np.arange(w)
+            i = np.flatnonzero(detections.experts[:, j] >= 0)
+            down = detections.rows[i, j, None, None] + np.arange(h)[:, None]
+            right = detections.columns[i, j, None, None] + np.arange(w)
             window = i[:, None, None], down, right
-            added = self.templates[found.experts[i, j]]
+            added = self.templates[detections.experts[i, j]]
             composed[window] = np.maximum(composed[window], added)
         return composed
 
@@ -372,64 +372,69 @@ class SceneSearch(_SceneGains):
         If an argument, here or in the methods, is not what it should be.
     """
 
-    def pursue(self, scenes: np.ndarray, most: int, price: float = 0.0) -> Found:
+    def pursue(self, scenes: np.ndarray, max_experts: int, price: float = 0.0) -> Found:
         """Matching pursuit: the best expert is added while it gains more than `price`; at most
-        `most`.
+        `max_experts`.
         """
         scenes = self._check_scenes(scenes)
         nothing = np.zeros((len(scenes), 0), np.intp)
-        found = Found(nothing, nothing, nothing, nothing.astype(float))
+        detections = Found(nothing, nothing, nothing, nothing.astype(float))
         going = np.arange(len(scenes))
-        while len(going) and found.experts.shape[1] < most:
-            new = self.best(scenes[going], self.compose(found.of(going)))
+        while len(going) and detections.experts.shape[1] < max_experts:
+            new = self.best(scenes[going], self.compose(detections.of(going)))
             # Gains are computed in single precision: smaller ones may be rounding
             good = new[3] > max(price, LEAST)
             going = going[good]
             if len(going):
-                found = found.with_a_slot()
-                for a, values in zip(found, new):
+                detections = detections.with_a_slot()
+                for a, values in zip(detections, new):
                     a[going, -1] = values[good]
-        return found
+        return detections
 
     def iterate(
-        self, scenes: np.ndarray, found: Found, most: int, price: float = 0.0, sweeps: int = 20
+        self,
+        scenes: np.ndarray,
+        detections: Found,
+        max_experts: int,
+        price: float = 0.0,
+        sweeps: int = 20,
     ) -> Found:
         """Coordinate-wise search: each expert in turn is taken away and chosen anew, until nothing
         changes.
 
-        In each sweep every slot, and one slot more where all are full (up to `most`), is emptied
-        and filled with the best expert in its best place, if it gains more than `price`. The
-        log-likelihood, less the price of every expert, never falls. Gains are those when the
+        In each sweep every slot, and one slot more where all are full (up to `max_experts`), is
+        emptied and filled with the best expert in its best place, if it gains more than `price`.
+        The log-likelihood, less the price of every expert, never falls. Gains are those when the
         slot was filled.
         """
         scenes = self._check_scenes(scenes)
         going = np.arange(len(scenes))
-        found = Found(*map(np.copy, found))
+        detections = Found(*map(np.copy, detections))
         for _ in range(sweeps):
-            full = np.any(np.all(found.experts[going] >= 0, axis=1))
-            if full and found.experts.shape[1] < most:
-                found = found.with_a_slot()
+            full = np.any(np.all(detections.experts[going] >= 0, axis=1))
+            if full and detections.experts.shape[1] < max_experts:
+                detections = detections.with_a_slot()
             changed = np.zeros(len(going), bool)
-            for j in range(found.experts.shape[1]):
-                changed |= self._replace(scenes, found, going, j, price)
+            for j in range(detections.experts.shape[1]):
+                changed |= self._replace(scenes, detections, going, j, price)
             going = going[changed]
             if not len(going):
                 break
-        return found
+        return detections
 
-    def _replace(self, scenes, found, going, j, price):
+    def _replace(self, scenes, detections, going, j, price):
         "Fill slot j anew where that is better, in place; which scenes have changed."
-        now = found.of(going)
+        now = detections.of(going)
         shown = scenes[going]
-        others = self.compose(now, without=j)
-        new = self.best(shown, others)
+        remaining = self.compose(now, without=j)
+        new = self.best(shown, remaining)
         # What the expert in this slot is worth, next to the best one and to none
         value = self.log_likelihood(shown, self.compose(now))
-        value -= self.log_likelihood(shown, others)
+        value -= self.log_likelihood(shown, remaining)
         value -= price * (now.experts[:, j] >= 0)
         added = new[3] - price > np.maximum(value, 0) + LEAST
         dropped = ~added & (value < -LEAST)
-        for a, values, none in zip(found, new, NONE):
+        for a, values, none in zip(detections, new, NONE):
             a[going[added], j] = values[added]
             a[going[dropped], j] = none
         return added | dropped
@@ -439,13 +444,13 @@ TOLERANCE = 2  # pixels, in rows and in columns
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-029-1
 def judge(
-    found: Found, scenes: _Scenes, tolerance: int = TOLERANCE
+    detections: Found, scenes: _Scenes, tolerance: int = TOLERANCE
 ) -> tuple[np.ndarray, np.ndarray]:
     """Match the experts that were found with the digits of the scenes.
 
     Parameters
     ----------
-    found : Found
+    detections : Found
     scenes : Scenes
     tolerance : int
         A digit is found if an expert of its class stands no further away than this, in rows
@@ -453,7 +458,7 @@ def judge(
 
     Returns
     -------
-    seen : bool array of shape (n, J)
+    is_found : bool array of shape (n, J)
         Which digits were found.
     detected : int array of shape (n,)
         How many experts there are, right and wrong.
@@ -461,16 +466,16 @@ def judge(
     digits, rows, columns = (
         np.asarray(a)[:, :, None] for a in (scenes.digits, scenes.rows, scenes.columns)
     )
-    experts = found.experts[:, None]
+    experts = detections.experts[:, None]
     fits = (experts == digits) & (experts >= 0)
-    fits &= np.abs(found.rows[:, None] - rows) <= tolerance
-    fits &= np.abs(found.columns[:, None] - columns) <= tolerance
-    seen = np.zeros(scenes.digits.shape, bool)
-    for scene, table in zip(seen, fits):
+    fits &= np.abs(detections.rows[:, None] - rows) <= tolerance
+    fits &= np.abs(detections.columns[:, None] - columns) <= tolerance
+    is_found = np.zeros(scenes.digits.shape, bool)
+    for scene, table in zip(is_found, fits):
         # The matching with most digits: a greedy one may waste an expert
         j, expert = linear_sum_assignment(-table.astype(float))
         scene[j] = table[j, expert]
-    return seen, np.sum(found.experts >= 0, axis=1)
+    return is_found, np.sum(detections.experts >= 0, axis=1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037
 FAINT = 1 / 500  # what stands for 0 where it must not be 0
@@ -493,12 +498,12 @@ BACKGROUNDS = (1e-6, FAINT, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5)
 ALPHAS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-1
-def _rates(seen, detected):
+def _rates(is_found, detected):
     """Shares of digits found and of scenes resolved, with standard errors over scenes.
 
     Parameters
     ----------
-    seen : bool array of shape (n, J)
+    is_found : bool array of shape (n, J)
     detected : int array of shape (n,)
 
     Returns
@@ -508,28 +513,28 @@ def _rates(seen, detected):
         else), `false` (experts per scene that stand for no digit), `detected` (experts per
         scene), and each with `_se`.
     """
-    every = np.all(seen, axis=1)
-    false = detected - np.sum(seen, axis=1)
+    every = np.all(is_found, axis=1)
+    false = detected - np.sum(is_found, axis=1)
     values = {
-        "found": np.mean(seen, axis=1),
+        "found": np.mean(is_found, axis=1),
         "all": every,
         "perfect": every & (false == 0),
         "false": false,
         "detected": detected,
     }
-    root = math.sqrt(len(seen))
+    root = math.sqrt(len(is_found))
     means = {name: float(np.mean(v)) for name, v in values.items()}
     # Digits of one scene are not independent, so errors are over scenes
     errors = {f"{name}_se": float(np.std(v) / root) for name, v in values.items()}
     return means | errors
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-037-2
-def _agreement(seen, detected):
+def _agreement(is_found, detected):
     """F1 score: twice the digits found, divided by digits plus experts.
 
     1 if nothing is missed and nothing invented.
     """
-    return 2 * float(np.sum(seen)) / (seen.size + float(np.sum(detected)))
+    return 2 * float(np.sum(is_found)) / (is_found.size + float(np.sum(detected)))
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038
 def _scene_parts(data, profile):
@@ -578,20 +583,20 @@ def _set_the_scene(settings, data, seed):
     return templates, scenes, tuning
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-039-1
-def _all_rates(found, scenes):
+def _all_rates(detections, scenes):
     "The `rates`, and the share of scenes in which the first expert stands for a digit."
-    first, _ = judge(found.first(1), scenes)
+    first, _ = judge(detections.first(1), scenes)
     is_digit = np.any(first, axis=1)
-    return _rates(*judge(found, scenes)) | {"first": float(np.mean(is_digit))}
+    return _rates(*judge(detections, scenes)) | {"first": float(np.mean(is_digit))}
 
 
-def _tune(reading, values, templates, tuning, most):
+def _tune(reading, values, templates, tuning, max_experts):
     "The value with the best agreement, but truncation itself, and what each value gives (dict)."
     shape = tuning.noisy.shape[1:]
     searches = [SceneSearch(templates, read(reading, value), shape) for value in values]
-    tried = [search.pursue(tuning.noisy, most) for search in searches]
-    scores = np.array([_agreement(*judge(found, tuning)) for found in tried])
-    rows = [_all_rates(found, tuning) for found in tried]
+    tried = [search.pursue(tuning.noisy, max_experts) for search in searches]
+    scores = np.array([_agreement(*judge(detections, tuning)) for detections in tried])
+    rows = [_all_rates(detections, tuning) for detections in tried]
     names = ("found", "found_se", "false", "first", "perfect")
     arrays = {f"{reading} {name}": [row[name] for row in rows] for name in names}
     allowed = (np.array(values) < 0.5) | (reading == "mixture")
@@ -602,7 +607,7 @@ def _tune(reading, values, templates, tuning, most):
 def _compare_methods(settings, bench, data):
     "All methods in one condition."
     templates, scenes, tuning = _set_the_scene(settings, bench.data, bench.seed)
-    most = settings["most"]
+    max_experts = settings["most"]
     metrics = {"n": settings["n"]}
     arrays = {"overlap": scenes.shared / np.maximum(scenes.inked, 1)}
     special = {
@@ -610,7 +615,7 @@ def _compare_methods(settings, bench, data):
         ("mixture", "noise"): 1 - 2 * max(settings["noise"], FAINT),
     }
     for reading, values in (("original", BACKGROUNDS), ("mixture", ALPHAS)):
-        tune = partial(_tune, reading, values, templates, tuning, most)
+        tune = partial(_tune, reading, values, templates, tuning, max_experts)
         special[reading, "tuned"], tried = bench.step(
             f"tuning, {reading}",
             reading,
@@ -623,15 +628,15 @@ def _compare_methods(settings, bench, data):
         search = SceneSearch(templates, read(reading, value), settings["shape"])
         price = search.price * priced
         if (reading, value) not in plain:
-            pursue = partial(search.pursue, scenes.noisy, most)
+            pursue = partial(search.pursue, scenes.noisy, max_experts)
             plain[reading, value] = bench.step(name, name, pursue)
-        found = plain[reading, value].worth(price)
+        detections = plain[reading, value].worth(price)
         if iterated:
-            iterate = partial(search.iterate, scenes.noisy, found, most, price)
-            found = bench.step(name, name, iterate)
-        seen, detected = judge(found, scenes)
-        metrics[name] = _all_rates(found, scenes) | {"value": value}
-        arrays |= {f"{name} seen": seen, f"{name} detected": detected}
+            iterate = partial(search.iterate, scenes.noisy, detections, max_experts, price)
+            detections = bench.step(name, name, iterate)
+        is_found, detected = judge(detections, scenes)
+        metrics[name] = _all_rates(detections, scenes) | {"value": value}
+        arrays |= {f"{name} seen": is_found, f"{name} detected": detected}
     return metrics | {"price": search.price}, arrays
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-041

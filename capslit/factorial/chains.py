@@ -7,7 +7,6 @@ __all__ = ['TEMPERATURES', 'MAX_JOINT_STATES', 'ChainParameters', 'FactorialChai
 
 # %% ../../nbs/factorial/chains.ipynb #cell-028
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -54,7 +53,7 @@ class _ChainStatistics(NamedTuple):
     weight: np.ndarray  # number of observations (q,)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-032
-def _product_step(x: np.ndarray, matrices: Sequence) -> np.ndarray:
+def _product_step(x, matrices):
     """Product of an array with the joint transition matrix, chain after chain: Σ_z x(z) Π_i
     A_i(z_i, z′_i).
 
@@ -164,13 +163,25 @@ def _checked_batch(parameters, batch):
     "Y (n, T, p), lengths (n,) and row (n,) or None, or an error."
     Y, lengths, row = batch
     p = parameters.weights.shape[2]
-    Y = check_shape("Y", as_floating("Y", Y), (None, None, p)).astype(np.float64, copy=False)
+    Y = check_shape(
+        "Y",
+        as_floating("Y", Y),
+        (None, None, p),
+    ).astype(np.float64, copy=False)
     if lengths is None:
         lengths = np.full(Y.shape[0], Y.shape[1])
-    lengths = check_shape("lengths", np.asarray(lengths), (Y.shape[0],))
+    lengths = check_shape(
+        "lengths",
+        np.asarray(lengths),
+        (Y.shape[0],),
+    )
     check_values("lengths", lengths, lower=1, upper=Y.shape[1])
     if row is not None:
-        row = check_shape("row", np.asarray(row), (Y.shape[0],)).astype(np.int64)
+        row = check_shape(
+            "row",
+            np.asarray(row),
+            (Y.shape[0],),
+        ).astype(np.int64)
     return Y, lengths, row
 
 # %% ../../nbs/factorial/chains.ipynb #cell-040
@@ -222,7 +233,12 @@ def _exact(parameters, Y, mask):
     S = configurations(d, k)
     initial = np.exp(parameters.log_initial.reshape(q, d * k) @ S.T)
     matrices = _transitions(parameters)
-    log_outputs = _log_outputs(parameters, S @ parameters.weights, Y, mask)
+    log_outputs = _log_outputs(
+        parameters,
+        S @ parameters.weights,
+        Y,
+        mask,
+    )
     smoothed = _forward_backward(initial, matrices, log_outputs)
     mass = np.einsum("tqkn,tn->qk", smoothed.posterior, mask)
     log_normaliser = _log_normaliser(parameters, Y, mask)
@@ -259,7 +275,14 @@ def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
         signals[i] = np.swapaxes(W[:, i], 1, 2) @ posterior
         # log-evidence less the expected outputs: the chain's entropy and prior
         bound += smoothed[i].log_evidence * mask[:, None] - np.sum(h * posterior, axis=2)
-    return smoothed, bound + _expected_fit(Y, mask, signals, states, squares, precision)
+    return smoothed, bound + _expected_fit(
+        Y,
+        mask,
+        signals,
+        states,
+        squares,
+        precision,
+    )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-047
 TEMPERATURES = (16.0, 16.0)
@@ -273,7 +296,14 @@ def _annealed_starts(parameters, Y, mask):
     for backwards in (False, True)[:d]:
         states = np.full((T, q, d, k, n), 1 / k)
         for temperature in TEMPERATURES:
-            _sweep(parameters, Y, mask, states, temperature, backwards)
+            _sweep(
+                parameters,
+                Y,
+                mask,
+                states,
+                temperature,
+                backwards,
+            )
         starts.append(states)
     return starts
 
@@ -294,7 +324,12 @@ def _mean_field(parameters, Y, mask, warm_start, n_sweeps, tol):
     total = -np.inf
     for _ in range(n_sweeps):
         before = total
-        smoothed, terms = _sweep(parameters, all_Y, all_masks, states)
+        smoothed, terms = _sweep(
+            parameters,
+            all_Y,
+            all_masks,
+            states,
+        )
         total = np.sum(terms, axis=0)
         if np.all(total - before <= least_rise):
             break
@@ -408,7 +443,16 @@ def _blocks(model, parameters, Y, lengths, row):
             yield rows, _exact(parameters, outputs, mask)
         else:
             numbers = None if model.memory is None else row[rows]
-            yield rows, _remembered(model, parameters, outputs, mask, numbers)
+            yield (
+                rows,
+                _remembered(
+                    model,
+                    parameters,
+                    outputs,
+                    mask,
+                    numbers,
+                ),
+            )
 
 
 def _remembered(model, parameters, Y, mask, row):
@@ -424,7 +468,13 @@ def _remembered(model, parameters, Y, mask, row):
         streams = model.streams
     place = np.ix_(streams, row, range(T))
     start, end = model.memory  # each (q, n, T, d, k)
-    inferred = _mean_field(parameters, Y, mask, start[place].transpose(2, 0, 3, 4, 1), *sweeps)
+    inferred = _mean_field(
+        parameters,
+        Y,
+        mask,
+        start[place].transpose(2, 0, 3, 4, 1),
+        *sweeps,
+    )
     states = inferred.states.reshape(T, q, d, k, -1)
     end[place] = states.transpose(1, 4, 0, 2, 3)
     return inferred
@@ -463,10 +513,19 @@ class FactorialChains(WarmStarts):
     memory: tuple | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
-        check_choice("inference", self.inference, ("exact", "mean_field"))
+        check_choice(
+            "inference",
+            self.inference,
+            ("exact", "mean_field"),
+        )
         check_number("floor", self.floor, at_least=0)
         check_count("n_sweeps", self.n_sweeps)
-        check_number("sweep_tol", self.sweep_tol, at_least=0, infinite=True)
+        check_number(
+            "sweep_tol",
+            self.sweep_tol,
+            at_least=0,
+            infinite=True,
+        )
 
     @property
     def signature(self) -> dict:
@@ -609,7 +668,11 @@ def most_probable_path(
     best = log_initial[:, None] + log_outputs[0]
     came_from = np.empty((T, d, k**d, n), np.min_scalar_type(k))
     for t in range(1, T):
-        best, came_from[t] = _best_step(best, parameters.log_transitions[0], mask[t] > 0)
+        best, came_from[t] = _best_step(
+            best,
+            parameters.log_transitions[0],
+            mask[t] > 0,
+        )
         best += log_outputs[t]
     return _traced(np.argmax(best, axis=0), came_from, k)
 

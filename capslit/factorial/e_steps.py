@@ -46,7 +46,13 @@ class Terms(NamedTuple):
     def field(self, y: np.ndarray, base: np.ndarray) -> _Field:
         "The Field of examples y (b, p) with this base (b,)."
         linear = y @ self.slopes.T + self.offsets
-        return _Field(linear, self.coupling, base, self.shape, self.constants)
+        return _Field(
+            linear,
+            self.coupling,
+            base,
+            self.shape,
+            self.constants,
+        )
 
 
 class _Posterior(NamedTuple):
@@ -94,9 +100,7 @@ def gaussian_base(norms: Any, count: float, log_noise: float) -> Any:
     return -0.5 * (scaled + count * (np.log(2 * np.pi) + log_noise))
 
 
-def _gaussian_field(
-    y: np.ndarray, weights: np.ndarray, log_priors: np.ndarray, log_noise: float
-) -> _Field:
+def _gaussian_field(y, weights, log_priors, log_noise):
     "The Field of examples y (b, p) under weights (d, k, p), log-priors (d, k), a log-variance."
     base = gaussian_base(squared_norms(y), y.shape[1], log_noise)
     return gaussian_terms(weights, log_priors, log_noise).field(y, base)
@@ -111,7 +115,7 @@ def configurations(n_vectors: int, n_states: int) -> np.ndarray:
     return table
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-063
-def _spread_out(linear: np.ndarray, shape: tuple) -> np.ndarray:
+def _spread_out(linear, shape):
     "Σ_i linear_i(s_i) for all configurations (b, k^d), from linear (b, d·k)."
     d, k = shape
     b = len(linear)
@@ -123,7 +127,7 @@ def _spread_out(linear: np.ndarray, shape: tuple) -> np.ndarray:
     return table
 
 
-def _sum_up(table: np.ndarray, shape: tuple) -> np.ndarray:
+def _sum_up(table, shape):
     """The transpose of `spread_out`: sums (b, d·k) of a table (b, k^d) over the configurations that
     contain each state.
     """
@@ -136,7 +140,7 @@ def _sum_up(table: np.ndarray, shape: tuple) -> np.ndarray:
     return np.concatenate(sums[::-1], axis=1)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-064
-def _pairwise(coupling: np.ndarray, shape: tuple) -> np.ndarray:
+def _pairwise(coupling, shape):
     "½ s·coupling·s of all configurations (k^d,)."
     d, k = shape
     total = np.zeros(k)
@@ -148,7 +152,7 @@ def _pairwise(coupling: np.ndarray, shape: tuple) -> np.ndarray:
     return total
 
 
-def _count_pairs(counts: np.ndarray, shape: tuple) -> np.ndarray:
+def _count_pairs(counts, shape):
     "Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (k^d,)."
     d, k = shape
     table = counts.reshape((k,) * d)
@@ -176,7 +180,12 @@ def _enumerate(field, weight):
     counts = (weight / total) @ table
     means = _sum_up(table, field.shape) / total[:, None]
     bound = np.log(total) + top[:, 0] + field.base
-    return _Posterior(means, _count_pairs(counts, field.shape), bound, counts)
+    return _Posterior(
+        means,
+        _count_pairs(counts, field.shape),
+        bound,
+        counts,
+    )
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-3
 LEAST_TOTAL = 1e-250
@@ -218,7 +227,11 @@ def _multiply_states(factors, states, table):
     count = states.shape[1]
     for c in range(len(states)):
         if count > 1:  # the first product needs no copy
-            np.multiply(factors[states[c, 0]], factors[states[c, 1]], table[c])
+            np.multiply(
+                factors[states[c, 0]],
+                factors[states[c, 1]],
+                table[c],
+            )
         else:
             table[c] = 1
         for i in range(2 if count > 1 else 0, count):
@@ -270,7 +283,12 @@ def _add_halves(first, second, L, R, states, second_states, sums, k, weight, sca
 _STEPS = [
     OnDemand(below_greatest, enough=2**26),
     OnDemand(_multiply_halves, _multiply_states, enough=2**26),
-    OnDemand(_add_halves, _add_states, _divide_by_total, enough=2**26),
+    OnDemand(
+        _add_halves,
+        _add_states,
+        _divide_by_total,
+        enough=2**26,
+    ),
 ]
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-d
@@ -317,7 +335,13 @@ def _look_again(products, again, fields, weight, scale, sums, logs, entries=2**1
         part = again[start : start + size]
         linear = fields[:, part].T + products.offsets
         base = np.zeros(len(part))
-        field = _Field(linear, None, base, products.shape, products.constants)
+        field = _Field(
+            linear,
+            None,
+            base,
+            products.shape,
+            products.constants,
+        )
         exact = _enumerate(field, weight[part])
         sums[:, part] = exact.means.T * scale[part]
         logs[part] = exact.bound
@@ -337,13 +361,33 @@ def _part(products, fields, weight, scale):
     multiply(E, *products.halves, L, R)
     np.matmul(products.C, R, out=first)
     np.matmul(products.C.T, L, out=second)
-    add(first, second, L, R, *products.halves, sums, k, weight, scale, LEAST_TOTAL, total)
+    add(
+        first,
+        second,
+        L,
+        R,
+        *products.halves,
+        sums,
+        k,
+        weight,
+        scale,
+        LEAST_TOTAL,
+        total,
+    )
     products.multiplied += L @ R.T
     logs += np.log(total)
     too_small = ~(total >= LEAST_TOTAL)  # NaN, too
     if np.any(too_small):
         again = np.flatnonzero(too_small)
-        _look_again(products, again, fields, weight, scale, sums, logs)
+        _look_again(
+            products,
+            again,
+            fields,
+            weight,
+            scale,
+            sums,
+            logs,
+        )
     return sums, logs
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-4-c
@@ -364,7 +408,13 @@ class _Products:
         plain = (_below_greatest, _multiply_halves, _add_halves)
         self.steps = [step(n * rows) or arrays for step, arrays in zip(_STEPS, plain)]
         # so many examples that the tables of a part stay in the cache
-        size = int(np.clip(min(2**15 // rows, 2**13 // (d * k)), 128, 1000))
+        size = int(
+            np.clip(
+                min(2**15 // rows, 2**13 // (d * k)),
+                128,
+                1000,
+            )
+        )
         self.parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
         self.multiplied = np.zeros(self.C.shape)
         self.enumerated = np.zeros(len(constants))
@@ -398,7 +448,12 @@ def _constants(problem):
 def _exact_posterior(field, weight):
     "The exact Posterior."
     n, size = field.linear.shape
-    products = _Products(_constants(field), np.zeros(size), field.shape, n)
+    products = _Products(
+        _constants(field),
+        np.zeros(size),
+        field.shape,
+        n,
+    )
     means = np.empty((n, size))
     bound = field.base.copy()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -414,7 +469,12 @@ def _exact_posterior(field, weight):
 
 def _exact_sums(y, weight, terms):
     "What `Exact.sums` returns: each part of y is read from the memory once, then from the cache."
-    products = _Products(_constants(terms), terms.offsets, terms.shape, len(y))
+    products = _Products(
+        _constants(terms),
+        terms.offsets,
+        terms.shape,
+        len(y),
+    )
     columns = np.ascontiguousarray(terms.slopes.T)
     cross = np.zeros(terms.slopes.shape)
     bound = 0.0
@@ -448,11 +508,15 @@ class Exact(BaseEstimator):
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
-        return int(np.clip(2**20 // (k ** (d - d // 2) + k ** (d // 2)), 128, 8192))
+        return int(
+            np.clip(
+                2**20 // (k ** (d - d // 2) + k ** (d // 2)),
+                128,
+                8192,
+            )
+        )
 
-    def __call__(
-        self, field: _Field, weight: np.ndarray, warm_start: Any = None, uniform: Any = None
-    ) -> _Posterior:
+    def __call__(self, field, weight, warm_start=None, uniform=None):
         "The Posterior of a Field, with weights (b,)."
         return _exact_posterior(field, weight)
 
@@ -470,7 +534,7 @@ def factorised_moments(means: np.ndarray, weight: np.ndarray, shape: tuple) -> n
     return np.where(_same_vector(shape), within, between)
 
 
-def _mean_field_bound(field: _Field, means: np.ndarray) -> np.ndarray:
+def _mean_field_bound(field, means):
     "The bound (b,) of a Field for independent vectors with means (b, d·k)."
     logs = np.log(np.maximum(means, 1e-300))  # 0 log 0 = 0
     entropy = -np.sum(means * logs, axis=1)
@@ -485,7 +549,7 @@ def _softmax(a):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def _mean_field_sweeps(field: _Field, means: np.ndarray, n_sweeps: int, tol: float) -> np.ndarray:
+def _mean_field_sweeps(field, means, n_sweeps, tol):
     """Means (b, d·k) after at most `n_sweeps` sweeps over the vectors, from `means`, which are
     overwritten.
     """
@@ -539,15 +603,20 @@ class MeanField(BaseEstimator):
         "Means (b, d·k) of a Field after the sweeps, from `start`, or from equal ones."
         if start is None:
             start = np.full(field.linear.shape, 1 / field.shape[1])
-        return _mean_field_sweeps(field, start, self.n_sweeps, self.tol)
+        return _mean_field_sweeps(
+            field,
+            start,
+            self.n_sweeps,
+            self.tol,
+        )
 
     def __call__(
         self,
-        field: _Field,
-        weight: np.ndarray,
-        warm_start: np.ndarray | None = None,
-        uniform: Any = None,
-    ) -> _Posterior:
+        field,
+        weight,
+        warm_start=None,
+        uniform=None,
+    ):
         """The Posterior of a Field, with weights (b,): for each example the better one of a uniform
         and a warm start.
         """
@@ -559,7 +628,12 @@ class MeanField(BaseEstimator):
             better = warm_bound > bound
             means = np.where(better[:, None], warm_means, means)
             bound = np.where(better, warm_bound, bound)
-        return _Posterior(means, factorised_moments(means, weight, field.shape), bound, kept=means)
+        return _Posterior(
+            means,
+            factorised_moments(means, weight, field.shape),
+            bound,
+            kept=means,
+        )
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-071
 def _hash_keys(n):
@@ -591,7 +665,11 @@ def _joint(field, states):
     "log p(y, s) − base (b, c) of configurations (b, c, d)."
     d, k = field.shape
     flat = states + k * np.arange(d)  # rows of `coupling`
-    chosen = np.take_along_axis(field.linear[:, None, :], flat, axis=2)
+    chosen = np.take_along_axis(
+        field.linear[:, None, :],
+        flat,
+        axis=2,
+    )
     joint = np.sum(chosen, axis=2)
     for i in range(d):
         for l in range(i):
@@ -634,7 +712,11 @@ def _random_chains(field, keys, uniform):
     states = np.minimum((uniform * k).astype(int), k - 1)
     one_hot = np.eye(k)[states].reshape(-1, d * k)
     joint = _joint(field, states[:, None])[:, 0]
-    codes = np.sum(keys[np.arange(d), states], axis=1, dtype=np.uint64)
+    codes = np.sum(
+        keys[np.arange(d), states],
+        axis=1,
+        dtype=np.uint64,
+    )
     return _Chains(states, one_hot, joint, codes)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-074-2
@@ -684,12 +766,29 @@ class Gibbs(BaseEstimator):
     def check(self, d: int, k: int) -> None:
         "ValueError for impossible settings."
         check_count("n_samples", self.n_samples)
-        check_number("burn_in", self.burn_in, at_least=0, integer=True)
-        check_number("seed", self.seed, at_least=0, below=2**64, integer=True)
+        check_number(
+            "burn_in",
+            self.burn_in,
+            at_least=0,
+            integer=True,
+        )
+        check_number(
+            "seed",
+            self.seed,
+            at_least=0,
+            below=2**64,
+            integer=True,
+        )
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
-        return int(np.clip(2**20 // (self.n_samples * d * k), 16, 4096))
+        return int(
+            np.clip(
+                2**20 // (self.n_samples * d * k),
+                16,
+                4096,
+            )
+        )
 
     def numbers(self, d: int) -> int:
         "How many uniform random numbers an example needs."
@@ -697,11 +796,11 @@ class Gibbs(BaseEstimator):
 
     def __call__(
         self,
-        field: _Field,
-        weight: np.ndarray,
-        warm_start: Any = None,
-        uniform: np.ndarray | None = None,
-    ) -> _Posterior:
+        field,
+        weight,
+        warm_start=None,
+        uniform=None,
+    ):
         "The Posterior of a Field, with weights (b,) and uniform numbers (b, `numbers(d)`)."
         d, k = field.shape
         uniform = uniform.reshape(len(field.linear), -1, d)
@@ -711,7 +810,13 @@ class Gibbs(BaseEstimator):
         moments = 0.0
         visited = []  # values and hash codes of configurations
         for t, i in np.ndindex(uniform.shape[1] - 1, d):
-            free, joint, codes = _draw_vector(field, chains, keys, i, uniform[:, 1 + t, i])
+            free, joint, codes = _draw_vector(
+                field,
+                chains,
+                keys,
+                i,
+                uniform[:, 1 + t, i],
+            )
             if t >= self.burn_in:
                 means = means + free
                 moments = moments + factorised_moments(free, weight, field.shape)
@@ -769,7 +874,11 @@ def _widen(field, states, joint, size):
     joint = _distinct(np.take_along_axis(moved, pick, axis=1), codes)
 
     chosen = _largest(joint, min(size, joint.shape[1]))
-    order = np.argsort(-np.take_along_axis(joint, chosen, axis=1), axis=1, kind="stable")
+    order = np.argsort(
+        -np.take_along_axis(joint, chosen, axis=1),
+        axis=1,
+        kind="stable",
+    )
     best = np.take_along_axis(chosen, order, axis=1)  # the greatest value first
     parent = parent[every, best]
     i = i[every, best]
@@ -846,7 +955,13 @@ class Truncated(BaseEstimator):
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
-        return int(np.clip(2**19 // (self.n_configurations * d * k), 16, 4096))
+        return int(
+            np.clip(
+                2**19 // (self.n_configurations * d * k),
+                16,
+                4096,
+            )
+        )
 
     def memory(self, q: int, n: int, d: int, k: int) -> np.ndarray:
         "An empty array for the warm starts of n examples of q problems."
@@ -854,11 +969,11 @@ class Truncated(BaseEstimator):
 
     def __call__(
         self,
-        field: _Field,
-        weight: np.ndarray,
-        warm_start: np.ndarray | None = None,
-        uniform: Any = None,
-    ) -> _Posterior:
+        field,
+        weight,
+        warm_start=None,
+        uniform=None,
+    ):
         "The Posterior of a Field, with weights (b,)."
         d, k = field.shape
         b = len(field.linear)
@@ -867,14 +982,24 @@ class Truncated(BaseEstimator):
         if warm_start is not None:
             states = np.concatenate([states, warm_start.astype(int)], axis=1)
         size = min(self.n_configurations, k**d)
-        states, joint = _beam_search(field, states, size, _SEARCH_ROUNDS)
+        states, joint = _beam_search(
+            field,
+            states,
+            size,
+            _SEARCH_ROUNDS,
+        )
         kept = np.zeros((b, self.n_configurations, d), np.int16)
         kept[:, :size] = states
         posterior = _posterior_among(field, weight, states, joint)
         return posterior._replace(kept=kept)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-084
-E_STEPS = {"exact": Exact, "gibbs": Gibbs, "mean_field": MeanField, "truncated": Truncated}
+E_STEPS = {
+    "exact": Exact,
+    "gibbs": Gibbs,
+    "mean_field": MeanField,
+    "truncated": Truncated,
+}
 
 
 def as_e_step(e_step: Any) -> Any:

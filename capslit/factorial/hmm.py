@@ -206,7 +206,11 @@ class _ChainsDensities(_ChainsFit):
         Over a sequence they add up to its log-likelihood; those of the mean field to its bound.
         """
         data = self._sequences(X, lengths)
-        _, terms = data.model.infer_each(data.parameters, data.Y, data.lengths)
+        _, terms = data.model.infer_each(
+            data.parameters,
+            data.Y,
+            data.lengths,
+        )
         return terms[data.mask][:, 0] - data.log_unit + data.beyond
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
@@ -252,7 +256,11 @@ class _ChainsStates(_ChainsDensities, TransformerMixin):
         chain.
         """
         data = self._sequences(X, lengths)
-        states, _ = data.model.infer(data.parameters, data.Y, data.lengths)
+        states, _ = data.model.infer(
+            data.parameters,
+            data.Y,
+            data.lengths,
+        )
         return states[data.mask][:, 0]
 
     def fit_transform(self, X: Any, y: Any = None, *, lengths: Any = None) -> np.ndarray:
@@ -287,7 +295,11 @@ class _ChainsStates(_ChainsDensities, TransformerMixin):
         """
         data = self._sequences(X, lengths)
         if self.e_step == "exact":
-            states = most_probable_path(data.parameters, data.Y, data.lengths)
+            states = most_probable_path(
+                data.parameters,
+                data.Y,
+                data.lengths,
+            )
         else:
             states = _variational_paths(data)
         log_joint = _log_joint(data, states) + float(np.sum(data.beyond))
@@ -371,18 +383,18 @@ class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
 
     def __init__(
         self,
-        n_chains: int = 2,
-        n_states: int = 2,
+        n_chains=2,
+        n_states=2,
         *,
-        e_step: str = "exact",
-        n_init: int = 5,
-        tol: float = 1e-4,
-        patience: int = 3,
-        max_iter: int = 300,
-        min_noise: float = 1e-6,
-        n_sweeps: int = 3,
-        random_state: Any = None,
-        verbose: int = 0,
+        e_step="exact",
+        n_init=5,
+        tol=1e-4,
+        patience=3,
+        max_iter=300,
+        min_noise=1e-6,
+        n_sweeps=3,
+        random_state=None,
+        verbose=0,
     ):
         self.n_chains = n_chains
         self.n_states = n_states
@@ -404,7 +416,13 @@ def _checked_rows(estimator, X, **options):
             "X is a list of sequences; pass np.concatenate(X), and lengths=[len(x) for x in X]"
         )
     with error_context("X"):
-        return validate_inputs(estimator, X, dtype=[np.float64, np.float32], order="C", **options)
+        return validate_inputs(
+            estimator,
+            X,
+            dtype=[np.float64, np.float32],
+            order="C",
+            **options,
+        )
 
 
 def _check_y(X, y):
@@ -441,7 +459,11 @@ def _variational_paths(data):
     "Most probable states (n, T, d) of each chain, given the residual of the expected others."
     _, d, k = data.parameters.log_initial.shape
     n, T, p = data.Y.shape
-    expected, _ = data.model.infer(data.parameters, data.Y, data.lengths)
+    expected, _ = data.model.infer(
+        data.parameters,
+        data.Y,
+        data.lengths,
+    )
     expected = expected[:, :, 0].reshape(n, T, d, k)
     W = data.parameters.weights.reshape(d, k, p)
     signals = np.einsum("ntik,ikp->intp", expected, W)

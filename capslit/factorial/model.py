@@ -108,7 +108,7 @@ def solve_weights(moments: np.ndarray, cross: np.ndarray, ridge: float = 0.0) ->
     return np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ cross
 
 
-def _expected_error(statistics: _CauseStatistics, weights: np.ndarray) -> np.ndarray:
+def _expected_error(statistics, weights):
     "Σ w ⟨‖y − Σ W_i s_i‖²⟩ (q,) for weights (q, d·k, p)."
     products = weights * (2 * statistics.cross - statistics.moments @ weights)
     explained = np.sum(products, axis=(1, 2))
@@ -179,14 +179,14 @@ def _improved(value, W, current, step):
 
 # %% ../../nbs/factorial/model.ipynb #cell-082-1
 def _score_weights(
-    observable: _Observable,
-    counts: tuple,
-    cross: np.ndarray,
-    start: np.ndarray,
-    ridge: float = 0.0,
-    n_steps: int = 10,
-    tol: float = 1e-10,
-) -> np.ndarray:
+    observable,
+    counts,
+    cross,
+    start,
+    ridge=0.0,
+    n_steps=10,
+    tol=1e-10,
+):
     """Weights (d·k, p) that maximise Σ w ⟨log p(y | s)⟩ − ½ ridge ‖W‖², by scoring.
 
     `counts` are the configurations S (c, d·k) and their expected numbers (c,), as a pair; `cross`
@@ -242,7 +242,13 @@ def _checked_examples(model, y, p=None):
     y = to_numpy(as_floating("y", y)).astype(np.float64, copy=False)
     y = check_shape("y", y, (None, p))
     if model.observable != "gaussian":
-        check_values("y", y, lower=0, upper=OBSERVABLES[model.observable].largest, finite=False)
+        check_values(
+            "y",
+            y,
+            lower=0,
+            upper=OBSERVABLES[model.observable].largest,
+            finite=False,
+        )
     return y
 
 
@@ -324,7 +330,11 @@ def _terms(model, parameters, q):
 def _base(model, parameters, q, y):
     "What does not depend on the states (b,), for examples y."
     if model.observable == "gaussian":
-        return gaussian_base(squared_norms(y), y.shape[1], parameters.log_noise[q])
+        return gaussian_base(
+            squared_norms(y),
+            y.shape[1],
+            parameters.log_noise[q],
+        )
     return np.sum(OBSERVABLES[model.observable].base(y), axis=1)
 
 # %% ../../nbs/factorial/model.ipynb #cell-089-1
@@ -338,7 +348,13 @@ def _posterior(model, parameters, q, stream, batch):
     if isinstance(model.inference, Gibbs):
         count = model.inference.numbers(model.n_vectors)
         step = max(int(np.rint(parameters.step[q])), 0)
-        uniform = uniform_numbers(row, count, model.inference.seed, stream, step)
+        uniform = uniform_numbers(
+            row,
+            count,
+            model.inference.seed,
+            stream,
+            step,
+        )
     if model.memory is not None:
         warm_start = model.memory[0][stream, row]
     base = _base(model, parameters, q, y)
@@ -398,7 +414,11 @@ def _m_step(model, parameters, statistics):
         shares = statistics.mass.reshape(n, d, k) / statistics.weight[:, None, None]
         log_priors = np.log(np.maximum(shares, 1e-300))
     if model.observable == "gaussian":
-        weights = solve_weights(statistics.moments, statistics.cross, model.ridge)
+        weights = solve_weights(
+            statistics.moments,
+            statistics.cross,
+            model.ridge,
+        )
         log_noise = _log_noise(model, statistics, weights)
     else:
         family = OBSERVABLES[model.observable]
@@ -426,7 +446,11 @@ def _log_noise(model, statistics, weights):
     count = statistics.weight * weights.shape[2]
     penalty = model.ridge * np.sum(weights * weights, axis=(1, 2))
     error = _expected_error(statistics, weights) + penalty
-    rounding = np.where(statistics.second > 0, 1e-12 * statistics.second / count, 1e-300)
+    rounding = np.where(
+        statistics.second > 0,
+        1e-12 * statistics.second / count,
+        1e-300,
+    )
     noise = np.maximum(error / count, rounding)
     return np.log(np.maximum(noise, model.floor))
 
@@ -496,7 +520,10 @@ class FactorialVectorModel(WarmStarts):
         "Settings compared on resume."
         names = ("n_vectors", "n_states", "noise", "priors", "observable", "ridge", "floor")
         settings = {name: getattr(self, name) for name in names}
-        return settings | {"inference": repr(self.inference), "memory": self.n_examples > 0}
+        return settings | {
+            "inference": repr(self.inference),
+            "memory": self.n_examples > 0,
+        }
 
     def block_rows(self, parameters: CauseParameters) -> int:
         "Examples per block, such that what the E-step derives from them stays in the cache."
@@ -512,7 +539,12 @@ class FactorialVectorModel(WarmStarts):
         """
         if not (self.n_examples and hasattr(self.inference, "memory")):
             return None
-        return self.inference.memory(n_problems, self.n_examples, self.n_vectors, self.n_states)
+        return self.inference.memory(
+            n_problems,
+            self.n_examples,
+            self.n_vectors,
+            self.n_states,
+        )
 
     def initialise(
         self,
@@ -527,17 +559,30 @@ class FactorialVectorModel(WarmStarts):
         `spread` times the standard deviation of each feature, over √d. A learned σ² begins at the
         mean variance of the features.
         """
-        return _initialise(self, y, n_problems, np.random.default_rng(random_state), spread)
+        return _initialise(
+            self,
+            y,
+            n_problems,
+            np.random.default_rng(random_state),
+            spread,
+        )
 
     def admissible(self, parameters: CauseParameters) -> CauseParameters:
         """The parameters with priors that sum to one and noise above the floor, which acceleration
         may leave.
         """
-        total = np.logaddexp.reduce(parameters.log_priors, axis=2, keepdims=True)
+        total = np.logaddexp.reduce(
+            parameters.log_priors,
+            axis=2,
+            keepdims=True,
+        )
         log_noise = parameters.log_noise
         if self.noise == "learned" and self.floor:
             log_noise = np.maximum(log_noise, np.log(self.floor))
-        return parameters._replace(log_priors=parameters.log_priors - total, log_noise=log_noise)
+        return parameters._replace(
+            log_priors=parameters.log_priors - total,
+            log_noise=log_noise,
+        )
 
     def e_step(self, parameters: CauseParameters, batch: tuple) -> _CauseStatistics:
         "CauseStatistics of a batch."
@@ -580,7 +625,11 @@ class FactorialVectorModel(WarmStarts):
 
         ValueError if there are too many configurations.
         """
-        return replace(self, inference=Exact(), memory=None).bound(parameters, y)
+        return replace(
+            self,
+            inference=Exact(),
+            memory=None,
+        ).bound(parameters, y)
 
     def expected_states(
         self,

@@ -214,8 +214,18 @@ class _FitMixin(EMEstimator, _InputScaling):
             total = np.sum(weight)
         else:
             total = data.total
-        model = self._model(unit, total, rng.randint(2**31 - 1), self._remembered(data))
-        measured = partial(_measured, observable=self.observable, origin=origin, unit=unit)
+        model = self._model(
+            unit,
+            total,
+            rng.randint(2**31 - 1),
+            self._remembered(data),
+        )
+        measured = partial(
+            _measured,
+            observable=self.observable,
+            origin=origin,
+            unit=unit,
+        )
         scaled, weight, _ = measured((X, weight), 0)
         learned = self._learn(
             model,
@@ -341,7 +351,12 @@ class _StatesMixin(_FitMixin, TransformerMixin):
             log_noise=np.array([log_noise]),
             step=np.zeros(1),
         )
-        model = FactorialVectorModel(d, k, self._inference(), observable=self.observable)
+        model = FactorialVectorModel(
+            d,
+            k,
+            self._inference(),
+            observable=self.observable,
+        )
         return model, parameters
 
     def _expected(self, X):
@@ -533,24 +548,24 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
 
     def __init__(
         self,
-        n_vectors: int = 2,
-        n_states: int = 2,
+        n_vectors=2,
+        n_states=2,
         *,
-        e_step: Any = "exact",
-        observable: str = "gaussian",
-        noise: float | str = "learned",
-        priors: str = "equal",
-        init: str = "kmeans",
-        n_init: int = 10,
-        ridge: float = 1e-6,
-        min_noise: float = 1e-6,
-        tol: float = 1e-4,
-        patience: int = 5,
-        max_iter: int = 200,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
+        e_step="exact",
+        observable="gaussian",
+        noise="learned",
+        priors="equal",
+        init="kmeans",
+        n_init=10,
+        ridge=1e-6,
+        min_noise=1e-6,
+        tol=1e-4,
+        patience=5,
+        max_iter=200,
+        acceleration=None,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
     ):
         self.n_vectors = n_vectors
         self.n_states = n_states
@@ -580,4 +595,8 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
             settings[kind] = {name: parameters.pop(name) for name in names}
         kind = E_STEPS[parameters["e_step"]]
         parameters["e_step"] = {kind.__name__: settings[kind]}
-        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})
+        return cls._unpacked(
+            cls._layout,
+            arrays,
+            description | {"parameters": parameters},
+        )

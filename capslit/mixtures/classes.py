@@ -80,7 +80,13 @@ class _ClassDensities:
         """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(
+                self,
+                X,
+                reset=False,
+                dtype=[np.float64, np.float32],
+                order="C",
+            )
         options = {} if tangents is None else {"tangents": tangents}
         first = self.densities_[0]
         _check_takes(options, first, first.score_samples)
@@ -233,7 +239,14 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
             for c in range(n_classes)
         ]
         densities = Parallel(n_jobs=n_jobs)(jobs)
-        losses += _confusion(densities, X[held], y[held], mass[held], log_priors, unit)
+        losses += _confusion(
+            densities,
+            X[held],
+            y[held],
+            mass[held],
+            log_priors,
+            unit,
+        )
     best = min(range(len(SHARES)), key=lambda k: tuple(losses[k]))  # errors before log-losses
     return density.set_params(noise__added=SHARES[best])
 
@@ -294,11 +307,11 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
 
     def __init__(
         self,
-        density: Any = None,
+        density=None,
         *,
-        priors: Any = "empirical",
-        cv: Any = None,
-        n_jobs: int | None = None,
+        priors="empirical",
+        cv=None,
+        n_jobs=None,
     ):
         self.density = density
         self.priors = priors
@@ -369,7 +382,13 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
             members = index == c
             folds_of_class = self._folds_of_class(folds, members)
             options = {name: a[members] for name, a in given.items()}
-            job = delayed(_fitted_density)(density, label, X[members], folds_of_class, options)
+            job = delayed(_fitted_density)(
+                density,
+                label,
+                X[members],
+                folds_of_class,
+                options,
+            )
             jobs.append(job)
         fitted = Parallel(n_jobs=self.n_jobs)(jobs)
         self.densities_, self.levels_ = (list(part) for part in zip(*fitted))
@@ -399,7 +418,13 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         if self.cv is None:
             return None
         n = np.count_nonzero(members)
-        return list(KFold(self.cv, shuffle=True, random_state=0).split(np.zeros((n, 1))))
+        return list(
+            KFold(
+                self.cv,
+                shuffle=True,
+                random_state=0,
+            ).split(np.zeros((n, 1)))
+        )
 
     def _density(self):
         if isinstance(self.density, type):
@@ -429,7 +454,13 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         check_is_fitted(self)
         classes, order = self._extended(label)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(
+                self,
+                X,
+                reset=False,
+                dtype=[np.float64, np.float32],
+                order="C",
+            )
         if tangents is None:
             tangents = None
         else:

@@ -56,7 +56,14 @@ class MixtureExamples:
 
     def _examples(self, X, sample_weight):
         "The `TrainingData`, checked."
-        data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
+        data = read_training_data(
+            self,
+            X,
+            None,
+            sample_weight,
+            labelled=False,
+            least=2,
+        )
         check_size(np.array([data.largest], data.dtype))
         check_number(
             "n_components",
@@ -116,7 +123,12 @@ def start_labels(
     if init == "random":
         return rng.randint(n_components, size=len(X))
     if init == "k-means++":
-        seeds, _ = kmeans_plusplus(X, n_components, sample_weight=weight, random_state=rng)
+        seeds, _ = kmeans_plusplus(
+            X,
+            n_components,
+            sample_weight=weight,
+            random_state=rng,
+        )
         return nearest(X, seeds)
     if init == "random_from_data":
         if weight is None:
@@ -153,7 +165,13 @@ class MixtureDensities(DensityMixin):
     def _checked(self, X):
         check_is_fitted(self)
         with error_context("X"):
-            return validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            return validate_inputs(
+                self,
+                X,
+                reset=False,
+                dtype=[np.float64, np.float32],
+                order="C",
+            )
 
     def _log_joint(self, X):
         "log π_j + log N_j(x) (n, m)."
@@ -197,7 +215,7 @@ class MixtureDensities(DensityMixin):
         return np.concatenate(self._draws(rng, counts)), made_by
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-shapes
-def _covariance_shape(covariance_type: str, m: int, p: int) -> tuple:
+def _covariance_shape(covariance_type, m, p):
     """Shape of the covariances of m components with p features: one of each, one of all, variances
     of features, one variance.
     """
@@ -278,7 +296,11 @@ def _last_fit(mixture, p):
     """
     m = mixture.n_components
     kind = mixture.covariance_type
-    shapes = {"weights": (m,), "means": (m, p), "covariances": _covariance_shape(kind, m, p)}
+    shapes = {
+        "weights": (m,),
+        "means": (m, p),
+        "covariances": _covariance_shape(kind, m, p),
+    }
     last = {}
     for name, shape in shapes.items():
         values = getattr(mixture, f"{name}_")
@@ -446,22 +468,22 @@ class GaussianMixture(
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components=1,
         *,
-        covariance_type: str = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 500,
-        n_init: int = 1,
-        init_params: str = "kmeans",
-        weights_init: Any = None,
-        means_init: Any = None,
-        precisions_init: Any = None,
-        patience: int = 3,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
+        covariance_type="full",
+        tol=1e-3,
+        reg_covar=1e-6,
+        max_iter=500,
+        n_init=1,
+        init_params="kmeans",
+        weights_init=None,
+        means_init=None,
+        precisions_init=None,
+        patience=3,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type

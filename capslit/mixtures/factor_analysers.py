@@ -69,10 +69,10 @@ class Noise(BaseEstimator):
 
     def __init__(
         self,
-        kind: str = "diagonal",
-        added: float | str = "auto",
-        minimum: float = 1e-6,
-        unit: Any = None,
+        kind="diagonal",
+        added="auto",
+        minimum=1e-6,
+        unit=None,
     ):
         self.kind = kind
         self.added = added
@@ -221,7 +221,12 @@ class _Trials:
         "Log-densities (n_shares, n) of examples left out."
         # k-means starts from few examples, for which threads are dear
         with threadpool_limits(1, user_api="openmp"):
-            return _held_out(self.estimator(*size), *self.data, self.unit, self.shares)
+            return _held_out(
+                self.estimator(*size),
+                *self.data,
+                self.unit,
+                self.shares,
+            )
 
     def __call__(self, *size):
         """The share of noise that makes examples left out likeliest, and their
@@ -415,7 +420,11 @@ class _Stack(_Choice):
             if self.verbose:
                 print(f"learned from all examples, for the stack: {_described(*size)}")
             density = trials.estimator(*size).set_params(**settings)
-            fitted[size] = density.fit(X, sample_weight=sample_weight, tangents=tangents)
+            fitted[size] = density.fit(
+                X,
+                sample_weight=sample_weight,
+                tangents=tangents,
+            )
         densities = [fitted[size] for size in sizes]
         shares = [share for *_, share in members]
         self._join(weights, densities, shares, trials.unit)
@@ -589,25 +598,25 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     def __init__(
         self,
-        n_components: int | str = 1,
-        n_factors: int | str = 2,
+        n_components=1,
+        n_factors=2,
         *,
-        noise: Any = "diagonal",
-        tied: bool | str = False,
-        stacked: bool = False,
-        responsibilities: str = "soft",
-        init_params: str = "pca",
-        weights_init: Any = None,
-        means_init: Any = None,
-        n_init: int = 1,
-        tol: float = 1e-3,
-        patience: int = 3,
-        max_iter: int = 500,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
+        noise="diagonal",
+        tied=False,
+        stacked=False,
+        responsibilities="soft",
+        init_params="pca",
+        weights_init=None,
+        means_init=None,
+        n_init=1,
+        tol=1e-3,
+        patience=3,
+        max_iter=500,
+        acceleration=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
     ):
         self.n_components = n_components
         self.n_factors = n_factors
@@ -739,7 +748,11 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
             "unit": old.pop("noise_unit", None),
         }
         parameters = old | {"noise": {"Noise": noise}}
-        return cls._unpacked(cls._layout, arrays, description | {"parameters": parameters})
+        return cls._unpacked(
+            cls._layout,
+            arrays,
+            description | {"parameters": parameters},
+        )
 
     def get_covariance(self) -> np.ndarray:
         "The covariances (n_components, n_features, n_features), G Gᵀ + Ψ."

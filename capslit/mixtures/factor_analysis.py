@@ -15,7 +15,13 @@ from array_api_compat import device as array_device
 
 from ..arrays import namespace, to_numpy
 from ..validation import as_floating, check_choice, check_number, check_shape
-from .gaussian import log_proportions, log_sum
+from capslit.mixtures.gaussian import (
+    checked_like,
+    log_proportions,
+    log_sum,
+    measured,
+    total_weight,
+)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-047
 class ManifoldParameters(NamedTuple):
@@ -66,18 +72,38 @@ class _Form(NamedTuple):
 def _eye(like):
     "The identity in the size, precision and place of the matrices `like`."
     xp = namespace(like)
-    return xp.eye(like.shape[-1], dtype=like.dtype, device=array_device(like))
+    return xp.eye(
+        like.shape[-1],
+        dtype=like.dtype,
+        device=array_device(like),
+    )
 
 
 def _array(a, like):
     "Numbers as an array in the precision and place of `like`."
-    return namespace(like).asarray(a, dtype=like.dtype, device=array_device(like))
+    return namespace(like).asarray(
+        a,
+        dtype=like.dtype,
+        device=array_device(like),
+    )
 
 
 def _reshaped(a, shape, like):
     "The numbers of `a` in this shape, in the precision of `like`."
     xp = namespace(like)
     return xp.astype(xp.reshape(a, shape), like.dtype)
+
+
+def _map_rows(form, like):
+    "Vᵀ of all components as rows (k·m·r, p), in the precision of `like`."
+    k, m, p, r = form.maps.shape
+    transposed = namespace(like).matrix_transpose(form.maps)
+    return _reshaped(transposed, (k * m * r, p), like)
+
+
+def _outer(a, b):
+    "Products a bᵀ (…, p, r) of vectors (…, p) and (…, r)."
+    return a[..., None] * b[..., None, :]
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-051
 def _whitened(loadings, log_noise):
@@ -86,9 +112,12 @@ def _whitened(loadings, log_noise):
     scaled = xp.exp(-log_noise)[..., None] * loadings  # Ψ⁻¹G
     gram = xp.matrix_transpose(loadings) @ scaled  # GᵀΨ⁻¹G
     L = xp.linalg.cholesky(gram + _eye(gram))
-    V = xp.matrix_transpose(xp.linalg.solve(L, xp.matrix_transpose(scaled)))
-    determinant = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1)
-    return V, determinant + xp.sum(log_noise + math.log(2 * math.pi), axis=-1)
+    whitened = xp.linalg.solve(L, xp.matrix_transpose(scaled))
+    # |C| = |Ψ| |L|², so no matrix of p × p is factorised
+    log_roots = xp.log(xp.linalg.diagonal(L))
+    log_noises = log_noise + math.log(2 * math.pi)
+    constant = 2 * xp.sum(log_roots, axis=-1) + xp.sum(log_noises, axis=-1)
+    return xp.matrix_transpose(whitened), constant
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-053
 def _orthonormal(loadings):
@@ -98,7 +127,11 @@ def _orthonormal(loadings):
     diagonal = xp.linalg.diagonal(triangle)
     largest = xp.max(xp.abs(diagonal), axis=-1, keepdims=True)
     independent = xp.abs(diagonal) > 1e-10 * largest
-    signs = xp.where(independent, xp.sign(diagonal), xp.zeros_like(diagonal))
+    signs = xp.where(
+        independent,
+        xp.sign(diagonal),
+        xp.zeros_like(diagonal),
+    )
     return basis * signs[..., None, :]
 
 
@@ -113,27 +146,35 @@ def _form(parameters, costed):
         root = xp.sqrt(precision[..., :1])  # PCA has one temperature for all features
         V = _orthonormal(parameters.loadings) * root[..., None]
         constant = 0.0
-    offset = xp.sum(V * mu[..., None], axis=-2)
     shift = precision * mu
-    constant = constant + xp.sum(shift * mu, axis=-1)
-    spread = xp.sum(precision, axis=-1) - xp.sum(V * V, axis=(-2, -1))
-    return _Form(V, offset, precision, shift, constant, spread)
+    explained = xp.sum(V * V, axis=(-2, -1))  # tr C⁻¹ = tr Ψ⁻¹ − tr VVᵀ
+    return _Form(
+        maps=V,
+        offset=xp.sum(V * mu[..., None], axis=-2),
+        precision=precision,
+        shift=shift,
+        constant=constant + xp.sum(shift * mu, axis=-1),
+        spread=xp.sum(precision, axis=-1) - explained,
+    )
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-054
 def _log_joint(log_weights, form, x):
     "log π_j + log N_j(x) (k, m, b), and the whitened codes z (k, m, r, b), of a block x (b, p)."
     xp = namespace(x)
     k, m, p, r = form.maps.shape
-    V = _reshaped(xp.matrix_transpose(form.maps), (k * m * r, p), x)
+    n_maps = k * m * r
     shift = _reshaped(form.shift, (k * m, p), x)
-    linear = xp.concat([V, shift]) @ x.T  # one product is faster than two
-    z = xp.reshape(linear[: k * m * r, :], (k, m, r, x.shape[0]))
+    rows = xp.concat([_map_rows(form, x), shift])
+    linear = rows @ x.T  # one product is faster than two
+    z = xp.reshape(linear[:n_maps, :], (k, m, r, x.shape[0]))
     z = z - _reshaped(form.offset, (k, m, r, 1), x)
     precision = _reshaped(form.precision, (k * m, p), x)
-    squares = precision @ (x * x).T - 2 * linear[k * m * r :, :]
-    distance = xp.reshape(squares, (k, m, -1)) - xp.sum(z * z, axis=2)
-    constant = _reshaped(log_weights - 0.5 * form.constant, (k, m, 1), x)
-    return constant - 0.5 * distance, z
+    squares = precision @ (x * x).T
+    squares = squares - 2 * linear[n_maps:, :]  # xᵀΨ⁻¹x − 2 xᵀΨ⁻¹μ (k·m, b)
+    squares = xp.reshape(squares, (k, m, -1))
+    distance = squares - xp.sum(z * z, axis=2)
+    constant = log_weights - 0.5 * form.constant
+    return _reshaped(constant, (k, m, 1), x) - 0.5 * distance, z
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-058
 def _inner_products(form, tangents, codes):
@@ -141,10 +182,11 @@ def _inner_products(form, tangents, codes):
     xp = namespace(tangents)
     b, t, p = tangents.shape
     device = array_device(tangents)
-    i, j = np.triu_indices(t)  # each pair of tangents once
+    i, j = np.triu_indices(t)  # the matrix is symmetric: each pair of tangents once
+    pairs = np.arange(len(i))
     place = np.zeros((t, t), int)
-    place[i, j] = np.arange(len(i))
-    place[j, i] = np.arange(len(i))
+    place[i, j] = pairs
+    place[j, i] = pairs
     first = xp.take(tangents, xp.asarray(i, device=device), axis=1)
     second = xp.take(tangents, xp.asarray(j, device=device), axis=1)
     products = xp.reshape(first * second, (-1, p))
@@ -152,8 +194,10 @@ def _inner_products(form, tangents, codes):
     products = xp.reshape(products @ precision.T, (b, len(i), -1))
     products = xp.permute_dims(products, (2, 0, 1))  # (k·m, b, pairs)
     places = xp.asarray(place.reshape(-1), device=device)
-    square = xp.reshape(xp.take(products, places, axis=2), (-1, b, t, t))
-    return square - codes @ xp.matrix_transpose(codes) + _eye(square)
+    square = xp.take(products, places, axis=2)
+    square = xp.reshape(square, (-1, b, t, t))  # T Ψ⁻¹ Tᵀ
+    explained = codes @ xp.matrix_transpose(codes)
+    return square - explained + _eye(square)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-059
 def _freed(form, x, z, tangents):
@@ -165,37 +209,43 @@ def _freed(form, x, z, tangents):
     b, t, _ = tangents.shape
     flat = xp.reshape(tangents, (b * t, p))
 
-    V = _reshaped(xp.matrix_transpose(form.maps), (k * m * r, p), x)
-    codes = xp.reshape(flat @ V.T, (b, t, k * m, r))
+    codes = flat @ _map_rows(form, x).T
+    codes = xp.reshape(codes, (b, t, k * m, r))
     codes = xp.permute_dims(codes, (2, 0, 1, 3))  # TV (k·m, b, t, r)
 
     # T C⁻¹ (x − μ) = T Ψ⁻¹ x − T Ψ⁻¹ μ − TV z
     precision = _reshaped(form.precision, (k * m, p), x)
     shift = _reshaped(form.shift, (k * m, p), x)
-    slope = xp.reshape(tangents * x[:, None, :], (b * t, p)) @ precision.T
-    slope = xp.reshape(slope - flat @ shift.T, (b, t, k * m))
-    z = xp.permute_dims(xp.reshape(z, (k * m, r, b)), (0, 2, 1))
-    slope = xp.permute_dims(slope, (2, 0, 1))[..., None] - codes @ z[..., None]
+    along = xp.reshape(tangents * x[:, None, :], (b * t, p))
+    slope = along @ precision.T - flat @ shift.T
+    slope = xp.reshape(slope, (b, t, k * m))
+    slope = xp.permute_dims(slope, (2, 0, 1))  # (k·m, b, t)
+    z = xp.reshape(z, (k * m, r, b))
+    z = xp.permute_dims(z, (0, 2, 1))
+    slope = slope[..., None] - codes @ z[..., None]
 
+    # log N gains ½ slopeᵀ A⁻¹ slope − ½ log|A|, with A = I + T C⁻¹ Tᵀ
     lower = xp.linalg.cholesky(_inner_products(form, tangents, codes))
     scaled = xp.linalg.solve(lower, slope)[..., 0]
-    determinant = xp.sum(xp.log(xp.linalg.diagonal(lower)), axis=2)
-    gain = 0.5 * xp.sum(scaled * scaled, axis=2) - determinant
+    log_roots = xp.log(xp.linalg.diagonal(lower))
+    gain = 0.5 * xp.sum(scaled * scaled, axis=2) - xp.sum(log_roots, axis=2)
     return xp.reshape(gain, (k, m, b))
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-061
 def _winner(joint):
     "max_j joint_j (k, b), and q = 1 for the first best component, of joint (k, m, b)."
     xp = namespace(joint)
-    index = xp.arange(joint.shape[1], device=array_device(joint))[:, None]
-    best = xp.argmax(joint, axis=1)[:, None, :]
-    return xp.max(joint, axis=1), xp.astype(index == best, joint.dtype)
+    components = xp.arange(joint.shape[1], device=array_device(joint))
+    best = xp.argmax(joint, axis=1)
+    q = components[:, None] == best[:, None, :]
+    return xp.max(joint, axis=1), xp.astype(q, joint.dtype)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-063
 def _second_order(q, x, z):
     "Σ q x² (p,), Σ q x zᵀ (p, r) and Σ q z zᵀ (r, r), for q (b,), x (b, p), z (r, b)."
     weighted = z * q
-    return q @ (x * x), (weighted @ x).T, weighted @ z.T
+    cross = (weighted @ x).T
+    return q @ (x * x), cross, weighted @ z.T
 
 
 def _component_sums(q, kept, z, x, tangents, V):
@@ -211,8 +261,9 @@ def _component_sums(q, kept, z, x, tangents, V):
     sums = (q @ x, z @ q, *_second_order(q, x, z))
     if tangents is None:
         return sums
-    t = xp.take(tangents, rows, axis=0)
-    q = xp.reshape(xp.broadcast_to(q[:, None], t.shape[:2]), (-1,))
+    t = xp.take(tangents, rows, axis=0)  # (rows, t, p)
+    q = xp.broadcast_to(q[:, None], t.shape[:2])
+    q = xp.reshape(q, (-1,))  # each tangent counts as its example does
     t = xp.reshape(t, (-1, x.shape[1]))
     codes = xp.astype(V.T, t.dtype) @ t.T
     return (*sums, *_second_order(q, t, codes))
@@ -235,45 +286,49 @@ def _checked_batch(parameters, batch):
         check_shape(name, getattr(parameters, name), shape)
     x, weight, tangents = batch
     x = check_shape("x", as_floating("x", x), (None, p))
-    xp = namespace(x)
-    if weight is not None:
-        weight = check_shape("weight", as_floating("weight", weight), (x.shape[0],))
-        weight = xp.astype(weight, x.dtype, copy=False)
-    if tangents is not None:
-        tangents = check_shape("tangents", as_floating("tangents", tangents), (x.shape[0], None, p))
-        tangents = xp.astype(tangents, x.dtype, copy=False)
-    return x, weight, tangents
+    n = x.shape[0]
+    weight = checked_like("weight", weight, (n,), x)
+    return x, weight, checked_like("tangents", tangents, (n, None, p), x)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-065
 def _statistics(batch, q, z, form, likelihood, bound, added):
     "ManifoldStatistics of a batch measured from the origin; responsibilities q, whitened codes z."
     x, weight, tangents = batch
     xp = namespace(x)
-    k, m, b = q.shape
-    kept = q > 1e-12
-    total = xp.asarray(float(b), dtype=xp.float64, device=array_device(x))
+    k, m, _ = q.shape
+    kept = q > 1e-12  # before the weights: what is left out must not depend on their unit
     if weight is not None:
         q = q * weight
         bound = bound * weight
         likelihood = likelihood * weight
-        total = xp.sum(weight, dtype=xp.float64)
     mass = xp.sum(q, axis=2, dtype=xp.float64)
     bound = xp.sum(bound, axis=1, dtype=xp.float64)
 
     def sums(i, j):
-        V = form.maps[i, j, ...]
-        return _component_sums(q[i, j, :], kept[i, j, :], z[i, j, ...], x, tangents, V)
+        return _component_sums(
+            q[i, j, :],
+            kept[i, j, :],
+            z[i, j, ...],
+            x,
+            tangents,
+            form.maps[i, j, ...],
+        )
 
     stacked = _stacked([[sums(i, j) for j in range(m)] for i in range(k)])
     first, codes, second, cross, inner, *of_tangents = stacked
     if of_tangents:
         bound = bound - 0.5 * _tangent_cost(of_tangents, form)
-        second, cross, inner = (a + t for a, t in zip((second, cross, inner), of_tangents))
+        square, along, within = of_tangents
+        second = second + square
+        cross = cross + along
+        inner = inner + within
     if added:  # S + αI, between V and Vᵀ
+        V = form.maps
         share = added * mass[..., None]
         second = second + share
-        cross = cross + share[..., None] * form.maps
-        inner = inner + share[..., None] * (xp.matrix_transpose(form.maps) @ form.maps)
+        share = share[..., None]
+        cross = cross + share * V
+        inner = inner + share * (xp.matrix_transpose(V) @ V)
     return _ManifoldStatistics(
         mass,
         first,
@@ -283,7 +338,7 @@ def _statistics(batch, q, z, form, likelihood, bound, added):
         inner,
         xp.sum(likelihood, axis=1, dtype=xp.float64),
         bound,
-        xp.broadcast_to(total, (k,)),
+        xp.broadcast_to(total_weight(weight, x), (k,)),
     )
 
 
@@ -291,8 +346,8 @@ def _tangent_cost(sums, form):
     "Σ q tᵀC⁻¹t (k,) from the second-order sums of tangents."
     xp = namespace(form.maps)
     square, _, inner = sums
-    costs = xp.sum(square * form.precision, axis=-1) - xp.linalg.trace(inner)
-    return xp.sum(costs, axis=1)
+    squares = xp.sum(square * form.precision, axis=-1)  # Σ q tᵀΨ⁻¹t
+    return xp.sum(squares - xp.linalg.trace(inner), axis=1)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-067
 def _counts(statistics):
@@ -309,8 +364,9 @@ def _moments(statistics):
     mean = statistics.first / n
     code = statistics.codes / n
     variance = statistics.second / n - mean**2
-    cross = statistics.cross / n[..., None] - mean[..., None] * code[..., None, :]
-    inner = statistics.inner / n[..., None] - code[..., None] * code[..., None, :]
+    n = n[..., None]
+    cross = statistics.cross / n - _outer(mean, code)
+    inner = statistics.inner / n - _outer(code, code)
     return mean, variance, cross, inner
 
 
@@ -322,7 +378,8 @@ def _pooled(moments, mass):
     share = mass / xp.sum(mass, axis=1, keepdims=True)
 
     def mean(a):
-        weight = xp.reshape(share, (*share.shape, *(1,) * (len(a.shape) - 2)))
+        further = (1,) * (len(a.shape) - 2)
+        weight = xp.reshape(share, (*share.shape, *further))
         pooled = xp.sum(weight * a, axis=1, keepdims=True)
         return xp.broadcast_to(pooled, a.shape)
 
@@ -334,6 +391,7 @@ def _least_code_cost(statistics):
     rounding errors.
     """
     trace = namespace(statistics.mass).linalg.trace(statistics.inner)
+    # without it VᵀSV would be singular where examples span fewer directions
     rounding = 1e-13 * trace / _counts(statistics) + 1e-300
     return rounding[..., None, None]
 
@@ -342,7 +400,8 @@ def _loadings(cross, inner, cost):
     "New loadings: S V times the inverse transpose of the Cholesky factor of VᵀSV + cost · I."
     xp = namespace(cross)
     C = xp.linalg.cholesky(inner + cost * _eye(inner))
-    return xp.matrix_transpose(xp.linalg.solve(C, xp.matrix_transpose(cross)))
+    transposed = xp.linalg.solve(C, xp.matrix_transpose(cross))
+    return xp.matrix_transpose(transposed)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-068
 def _least_noise(statistics, floor, noise):
@@ -364,14 +423,17 @@ def _full_step(cross, inner, floor):
     raised to twice the floor (k, m).
     """
     xp = namespace(cross)
-    rounding = 1e-14 * xp.linalg.trace(inner)[..., None, None] + 1e-300
+    trace = xp.linalg.trace(inner)[..., None, None]
+    rounding = 1e-14 * trace + 1e-300
     lower = xp.linalg.cholesky(inner + rounding * _eye(inner))
     half = xp.linalg.solve(lower, xp.matrix_transpose(cross))
-    values, axes = xp.linalg.eigh(xp.matrix_transpose(half) @ half)  # S
+    S = xp.matrix_transpose(half) @ half
+    values, axes = xp.linalg.eigh(S)
     values = xp.maximum(values, 2 * floor[..., None])
+    # any noise below the least eigenvalue makes the same covariance; half of it is far from both
     noise = 0.5 * xp.min(values, axis=-1, keepdims=True)
-    scaled = axes * xp.sqrt(values - noise)[..., None, :]
-    root = scaled @ xp.matrix_transpose(axes)
+    lengths = xp.sqrt(values - noise)[..., None, :]
+    root = (axes * lengths) @ xp.matrix_transpose(axes)
     return root, xp.broadcast_to(noise, values.shape)
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-070
@@ -383,8 +445,10 @@ def _halves(mass):
     source = np.tile(np.arange(m), (k, 1))
     share = np.ones((k, m))
     side = np.zeros((k, m))
-    empty = mass < 1e-6 * np.sum(mass, axis=1, keepdims=True)
+    total = np.sum(mass, axis=1, keepdims=True)
+    empty = mass < 1e-6 * total
     for q, j in np.argwhere(empty):
+        # a component that was halved for another empty one weighs half
         remaining = np.where(empty[q], 0, mass[q] * share[q])
         heavy = np.argmax(remaining)
         share[q, heavy] /= 2
@@ -402,22 +466,30 @@ def _revived(parameters, mass, weighed):
         return parameters
     xp = namespace(parameters.means)
     k, m = share.shape
-    rows = (source + m * np.arange(k)[:, None]).reshape(-1)
+    first = m * np.arange(k)[:, None]  # row of each problem's first component
+    rows = (source + first).reshape(-1)
 
     def copied(a):
         flat = xp.reshape(a, (k * m, *a.shape[2:]))
-        taken = xp.take(flat, xp.asarray(rows, device=array_device(a)), axis=0)
-        return xp.reshape(taken, a.shape)
+        places = xp.asarray(rows, device=array_device(a))
+        return xp.reshape(xp.take(flat, places, axis=0), a.shape)
 
     log_weights, means, loadings, log_noise = map(copied, parameters)
+    # equal copies would stay equal for ever: they move apart
     if loadings.shape[-1]:
         along = loadings[..., 0]
     else:
         along = xp.exp(0.5 * log_noise)
-    means = means + _array(side, means)[..., None] * along
+    step = _array(side, means)[..., None]
+    means = means + step * along
     if weighed:
         log_weights = log_weights + xp.log(_array(share, means))
-    return ManifoldParameters(log_weights, means, loadings, log_noise)
+    return ManifoldParameters(
+        log_weights,
+        means,
+        loadings,
+        log_noise,
+    )
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072
 @dataclass(frozen=True)
@@ -457,7 +529,11 @@ class LinearManifolds:
     origin: object = None
 
     def __post_init__(self):
-        check_choice("noise", self.noise, ("diagonal", "isotropic", "none"))
+        check_choice(
+            "noise",
+            self.noise,
+            ("diagonal", "isotropic", "none"),
+        )
         for name, least in (("temperature", 1e-300), ("added", 0), ("floor", 0)):
             check_number(name, getattr(self, name), at_least=least)
 
@@ -470,7 +546,13 @@ class LinearManifolds:
     def block_rows(self, parameters: ManifoldParameters) -> int:
         "Examples per block, such that they and their codes stay in the cache."
         k, m, p, r = parameters.loadings.shape
-        return int(np.clip(min(2**20 // (k * m * (r + 2)), max(2**18 // p, 1024)), 256, 8192))
+        return int(
+            np.clip(
+                min(2**20 // (k * m * (r + 2)), max(2**18 // p, 1024)),
+                256,
+                8192,
+            )
+        )
 
     def objective(self, parameters: ManifoldParameters, statistics: _ManifoldStatistics) -> Any:
         """Penalised log-likelihood (k,): the penalty is the expected cost of added noise and
@@ -490,7 +572,10 @@ class LinearManifolds:
         if self.floor:
             least = _array(math.log(self.floor), log_noise)
             log_noise = namespace(log_noise).maximum(log_noise, least)
-        return parameters._replace(log_weights=log_weights, log_noise=log_noise)
+        return parameters._replace(
+            log_weights=log_weights,
+            log_noise=log_noise,
+        )
 
     def recognition(self, parameters: ManifoldParameters) -> tuple:
         """R (k, m, r, p) and Σ (k, m, r, r) of the posterior N(R(x − μ), Σ); in PCA pseudo-inverse
@@ -501,7 +586,8 @@ class LinearManifolds:
         if self.noise == "none":
             R = xp.linalg.pinv(G)
             return R, xp.zeros_like(R @ G)
-        scaled = xp.matrix_transpose(G) * xp.exp(-log_noise)[..., None, :]  # GᵀΨ⁻¹
+        precision = xp.exp(-log_noise)[..., None, :]
+        scaled = xp.matrix_transpose(G) * precision  # GᵀΨ⁻¹
         inverse = scaled @ G
         covariance = xp.linalg.inv(inverse + _eye(inverse))
         return covariance @ scaled, covariance
@@ -520,7 +606,6 @@ class LinearManifolds:
         """Joint log-densities, whitened codes, the `_Form` and the examples measured from the
         origin.
         """
-        xp = namespace(x)
         parameters = self.admissible(parameters)
         r = parameters.loadings.shape[-1]
         if self.noise == "none" and r > x.shape[1]:
@@ -528,8 +613,7 @@ class LinearManifolds:
                 f"loadings has {r} columns for {x.shape[1]} features; "
                 "PCA has at most one per feature"
             )
-        if self.origin is not None:
-            x = x - xp.astype(xp.asarray(self.origin, device=array_device(x)), x.dtype)
+        x = measured(x, self.origin)
         form = _form(parameters, self.noise != "none")
         joint, z = _log_joint(parameters.log_weights, form, x)
         return joint, z, form, x
@@ -544,7 +628,15 @@ class LinearManifolds:
         if self.added:  # expected log-density of examples with added noise
             cost = namespace(x).astype(0.5 * self.added * form.spread, x.dtype)
             bound, q = responsibilities(joint - cost[..., None])
-        return _statistics((x, weight, tangents), q, z, form, likelihood, bound, self.added)
+        return _statistics(
+            (x, weight, tangents),
+            q,
+            z,
+            form,
+            likelihood,
+            bound,
+            self.added,
+        )
 
     def m_step(
         self, parameters: ManifoldParameters, statistics: _ManifoldStatistics
@@ -576,12 +668,14 @@ def _noise_step(model, second, statistics):
     xp = namespace(variance)
     least = _least_noise(statistics, model.floor, model.noise)
     if model.tied:
-        least = xp.broadcast_to(xp.max(least, axis=1, keepdims=True), least.shape)
+        largest = xp.max(least, axis=1, keepdims=True)
+        least = xp.broadcast_to(largest, least.shape)
     if cross.shape[-1] == cross.shape[-2]:  # as many factors as features
         G, noise = _full_step(cross, inner, xp.max(least, axis=-1))
     else:
         G = _loadings(cross, inner, 1.0)
         noise = variance - xp.sum(G * G, axis=-1)  # diag(S − GGᵀ)
     if model.noise == "isotropic":
-        noise = xp.broadcast_to(xp.mean(noise, axis=-1, keepdims=True), noise.shape)
+        mean = xp.mean(noise, axis=-1, keepdims=True)
+        noise = xp.broadcast_to(mean, noise.shape)
     return G, xp.log(xp.maximum(noise, least))

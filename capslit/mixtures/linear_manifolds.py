@@ -55,7 +55,12 @@ def _local_pca(X, weight, tangents, r):
     values = np.zeros(r)
     rank = min(r, *rows.shape)
     if rank:
-        _, lengths, directions = randomized_svd(rows, rank, n_iter=4, random_state=0)
+        _, lengths, directions = randomized_svd(
+            rows,
+            rank,
+            n_iter=4,
+            random_state=0,
+        )
         axes[:rank] = directions
         values[:rank] = lengths.astype(np.float64) ** 2
     return mean, variance, axes, values
@@ -82,7 +87,18 @@ def _start(X, weight, tangents, labels, shape, floor):
             rows = everybody
         along = None if tangents is None else tangents[rows]
         mass = np.sum(weight[rows], dtype=np.float64)
-        parts.append((mass, *_component(X[rows], weight[rows], along, r, floor)))
+        parts.append(
+            (
+                mass,
+                *_component(
+                    X[rows],
+                    weight[rows],
+                    along,
+                    r,
+                    floor,
+                ),
+            )
+        )
     mass, means, loadings, noise = (np.stack(part) for part in zip(*parts))
     return ManifoldParameters(
         log_weights=np.log(mass / np.sum(mass)),
@@ -114,7 +130,14 @@ def _checked_tangents(X, tangents):
 def _tangents_of(n, p, tangents):
     "The tangents (n, t, p), checked."
     tangents = to_numpy(as_floating("tangents", tangents))
-    return check_values("tangents", check_shape("tangents", tangents, (n, None, p)))
+    return check_values(
+        "tangents",
+        check_shape(
+            "tangents",
+            tangents,
+            (n, None, p),
+        ),
+    )
 
 
 def _three(batch, start):
@@ -130,7 +153,13 @@ def _with_tangents(data, tangents):
         return replace(data, batches=data.batches.apply(_three))
     X, weight = data.batches
     if tangents is not None:
-        tangents = data.of_rows(_tangents_of(data.n_passed, data.n_features, tangents))
+        tangents = data.of_rows(
+            _tangents_of(
+                data.n_passed,
+                data.n_features,
+                tangents,
+            )
+        )
         tangents = tangents.astype(X.dtype, copy=False)
     return replace(data, batches=(X, weight, tangents))
 
@@ -212,7 +241,11 @@ class _Fit(EMEstimator, MixtureExamples):
         tangents: Any = None,
     ) -> np.ndarray:
         "Learn the mixture, and return the most responsible component (n,) of each example."
-        return self.fit(X, sample_weight=sample_weight, tangents=tangents).predict(X)
+        return self.fit(
+            X,
+            sample_weight=sample_weight,
+            tangents=tangents,
+        ).predict(X)
 
     def _begin(self, data, X, weight, tangents):
         "The model and its initial parameters, stacked over the `n_init` starts."
@@ -418,23 +451,23 @@ class MixtureOfPCA(_Mixture):
 
     def __init__(
         self,
-        n_components: int = 1,
-        n_dims: int = 2,
+        n_components=1,
+        n_dims=2,
         *,
-        responsibilities: str = "soft",
-        temperature: float | str = "auto",
-        explained_variance: Any = None,
-        init_params: str = "kmeans",
-        means_init: Any = None,
-        n_init: int = 1,
-        tol: float = 1e-3,
-        patience: int = 3,
-        max_iter: int = 500,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
+        responsibilities="soft",
+        temperature="auto",
+        explained_variance=None,
+        init_params="kmeans",
+        means_init=None,
+        n_init=1,
+        tol=1e-3,
+        patience=3,
+        max_iter=500,
+        acceleration=None,
+        n_jobs=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
     ):
         self.n_components = n_components
         self.n_dims = n_dims
@@ -489,7 +522,11 @@ class MixtureOfPCA(_Mixture):
         if self.explained_variance is not None:
             before = np.cumsum(lengths**2, axis=1) - lengths**2  # explained by longer directions
             kept &= before < self.explained_variance * variances[:, None]
-        self.components_ = np.swapaxes(_signed(directions) * kept[:, None, :], 1, 2)
+        self.components_ = np.swapaxes(
+            _signed(directions) * kept[:, None, :],
+            1,
+            2,
+        )
         self.explained_variances_ = lengths**2 * kept
         unexplained = np.maximum(variances - np.sum(self.explained_variances_, axis=1), 0)
         remaining = directions.shape[1] - np.sum(kept, axis=1)
@@ -502,7 +539,11 @@ class MixtureOfPCA(_Mixture):
         "The model and its parameters from the public attributes."
         origin = self.weights_ @ self.means_
         m, p = self.means_.shape
-        model = LinearManifolds("none", temperature=self.temperature_, origin=origin)
+        model = LinearManifolds(
+            "none",
+            temperature=self.temperature_,
+            origin=origin,
+        )
         parameters = ManifoldParameters(
             log_weights=np.zeros((1, m)),
             means=(self.means_ - origin)[None],

@@ -61,11 +61,11 @@ class _FixedDensities:
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-14
 def _mean_ratios(
-    log_p: np.ndarray,
-    members: np.ndarray,
-    weights: np.ndarray,
-    share: np.ndarray,
-) -> np.ndarray:
+    log_p,
+    members,
+    weights,
+    share,
+):
     "Mean ratios g (m,) of densities to a combination of members, over examples with shares (n,)."
     log_density = logsumexp(log_p[:, members] + np.log(weights), axis=1)
     log_ratios = log_p - log_density[:, None]
@@ -114,7 +114,13 @@ def stack(
         if best not in members:
             members = np.append(members, best)
             weights = np.append(weights, 1 / len(weights))
-        members, weights = _relearned(log_p, members, weights / np.sum(weights), share, tol)
+        members, weights = _relearned(
+            log_p,
+            members,
+            weights / np.sum(weights),
+            share,
+            tol,
+        )
     return members, weights, gap
 
 # %% ../../nbs/mixtures/stacking.ipynb #stacking-16

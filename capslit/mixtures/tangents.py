@@ -69,7 +69,11 @@ def _matrices(shape, sigma, mode, dtype):
 
 def _check_images(images):
     "`images` as a float32 or float64 array (n, height, width)."
-    images = check_shape("images", as_floating("images", images), (None, None, None))
+    images = check_shape(
+        "images",
+        as_floating("images", images),
+        (None, None, None),
+    )
     check_count("the number of pixels of images", images.shape[1] * images.shape[2])
     return check_values("images", np.asarray(images))
 
@@ -92,7 +96,12 @@ def smooth(images: Any, sigma: float = 0.5, *, mode: str = "constant") -> np.nda
         float32 for float32, else float64.
     """
     images = _check_images(images)
-    (down, _), (across, _) = _matrices(images.shape[1:], sigma, mode, images.dtype)
+    (down, _), (across, _) = _matrices(
+        images.shape[1:],
+        sigma,
+        mode,
+        images.dtype,
+    )
     return down @ images @ across.T
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-011
@@ -121,7 +130,12 @@ def _derivatives(images, sigma, mode):
     """Derivatives of the smoothed images along the two axes, downwards and to the right, (n,
     height, width) each.
     """
-    down, across = _matrices(images.shape[1:], sigma, mode, images.dtype)
+    down, across = _matrices(
+        images.shape[1:],
+        sigma,
+        mode,
+        images.dtype,
+    )
     smooth_y, slope_y = down
     smooth_x, slope_x = across
     return slope_y @ images @ smooth_x.T, smooth_y @ images @ slope_x.T
@@ -206,7 +220,7 @@ def _check_kinds(kinds):
     return names
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-033
-def _tangent_basis(tangents: Any) -> np.ndarray:
+def _tangent_basis(tangents):
     """Orthonormal bases of the planes that tangents span.
 
     Parameters
@@ -218,7 +232,11 @@ def _tangent_basis(tangents: Any) -> np.ndarray:
     array of shape (n, min(J, p), p)
         Orthonormal rows, and rows of zeros where tangents are linearly dependent.
     """
-    T = check_shape("tangents", as_floating("tangents", tangents), (None, None, None))
+    T = check_shape(
+        "tangents",
+        as_floating("tangents", tangents),
+        (None, None, None),
+    )
     T = check_values("tangents", np.asarray(T))
     n, J, p = T.shape
     if 0 in T.shape:
@@ -248,7 +266,12 @@ def _explained(C, u, v, spring):
     # elimination; the gain is the sum of squares over the pivots
     for i in range(len(v)):
         pivot = S[i, i]
-        inverse = np.divide(1, pivot, out=np.zeros_like(pivot), where=pivot > smallest)
+        inverse = np.divide(
+            1,
+            pivot,
+            out=np.zeros_like(pivot),
+            where=pivot > smallest,
+        )
         gain += v[i] ** 2 * inverse
         for j in range(i + 1, len(v)):
             factor = S[i, j] * inverse
@@ -358,7 +381,18 @@ def tangent_distance(
         if candidates is None:
             return _all_pairs(X, Y, U, V, spring, pool) * scale**2
         candidates = _check_candidates(candidates, len(X), len(Y))
-        return _some_pairs(X, Y, U, V, spring, candidates, pool) * scale**2
+        return (
+            _some_pairs(
+                X,
+                Y,
+                U,
+                V,
+                spring,
+                candidates,
+                pool,
+            )
+            * scale**2
+        )
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-041
 def _checked_basis(name, tangents, points):
@@ -366,7 +400,11 @@ def _checked_basis(name, tangents, points):
     n, p = points.shape
     if tangents is None:
         return np.zeros((n, 0, p), points.dtype)
-    tangents = check_shape(name, as_floating(name, tangents), (n, None, p))
+    tangents = check_shape(
+        name,
+        as_floating(name, tangents),
+        (n, None, p),
+    )
     return _tangent_basis(check_values(name, np.asarray(tangents)))
 
 
@@ -385,7 +423,11 @@ def _points_and_planes(X, Y, tangents_X, tangents_Y):
 
 def _check_candidates(candidates, n, m):
     "Indices of candidates as an array (n, c)."
-    candidates = check_shape("candidates", np.asarray(candidates), (n, None))
+    candidates = check_shape(
+        "candidates",
+        np.asarray(candidates),
+        (n, None),
+    )
     if candidates.dtype.kind not in "iu":
         raise TypeError(f"candidates must hold row numbers of Y, not {candidates.dtype}")
     return check_indices("candidates", candidates, m)
@@ -399,10 +441,19 @@ class _Planes(Saved, BaseEstimator):
     def _planes(self, X, needed):
         "Smoothed images (n, p) and, if `needed`, bases of their planes (J, n, p)."
         images = (X / self.scale_).reshape(-1, *self.image_shape_)
-        flat = smooth(images, self.sigma, mode=self.mode).reshape(X.shape)
+        flat = smooth(
+            images,
+            self.sigma,
+            mode=self.mode,
+        ).reshape(X.shape)
         if not needed:
             return flat, np.zeros((0, *X.shape), X.dtype)
-        vectors = tangent_vectors(images, self.sigma, self.kinds, mode=self.mode)
+        vectors = tangent_vectors(
+            images,
+            self.sigma,
+            self.kinds,
+            mode=self.mode,
+        )
         return flat, np.ascontiguousarray(_tangent_basis(vectors).swapaxes(0, 1))
 
     def _check_numbers(self, n_samples):
@@ -459,7 +510,13 @@ class _Search(_Planes):
         """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+            X = validate_inputs(
+                self,
+                X,
+                reset=False,
+                dtype=[np.float64, np.float32],
+                order="C",
+            )
         if n_neighbors is None:
             n_neighbors = self.n_neighbors
         limit = len(self.examples_)
@@ -560,16 +617,16 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
 
     def __init__(
         self,
-        n_neighbors: int = 1,
+        n_neighbors=1,
         *,
-        sides: int = 2,
-        sigma: float = 0.5,
-        kinds: Sequence[str] = TANGENTS,
-        image_shape: Any = None,
-        n_candidates: int | None = None,
-        spring: float = 0.01,
-        mode: str = "constant",
-        n_jobs: int | None = None,
+        sides=2,
+        sigma=0.5,
+        kinds=TANGENTS,
+        image_shape=None,
+        n_candidates=None,
+        spring=0.01,
+        mode="constant",
+        n_jobs=None,
     ):
         self.n_neighbors = n_neighbors
         self.sides = sides

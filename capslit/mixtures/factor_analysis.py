@@ -20,6 +20,7 @@ from capslit.mixtures.gaussian import (
     log_proportions,
     log_sum,
     measured,
+    outer,
     total_weight,
 )
 
@@ -99,11 +100,6 @@ def _map_rows(form, like):
     k, m, p, r = form.maps.shape
     transposed = namespace(like).matrix_transpose(form.maps)
     return _reshaped(transposed, (k * m * r, p), like)
-
-
-def _outer(a, b):
-    "Products a bᵀ (…, p, r) of vectors (…, p) and (…, r)."
-    return a[..., None] * b[..., None, :]
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-051
 def _whitened(loadings, log_noise):
@@ -365,8 +361,8 @@ def _moments(statistics):
     code = statistics.codes / n
     variance = statistics.second / n - mean**2
     n = n[..., None]
-    cross = statistics.cross / n - _outer(mean, code)
-    inner = statistics.inner / n - _outer(code, code)
+    cross = statistics.cross / n - outer(mean, code)
+    inner = statistics.inner / n - outer(code, code)
     return mean, variance, cross, inner
 
 

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from .. import em
 from ..em.stack import WarmStarts
-from .e_steps import configurations, factorised_moments
+from .e_steps import configurations, factorised_moments, one_hot
 from .model import solve_weights
 from capslit.validation import (
     as_floating,
@@ -132,7 +132,8 @@ def _forward_backward(initial, matrices, log_outputs):
 def _joined(a):
     "Values (T, q, K, n) of all times and sequences side by side, (q, K, T·n)."
     T, q, K, n = a.shape
-    return a.transpose(1, 2, 0, 3).reshape(q, K, T * n)
+    a = a.transpose(1, 2, 0, 3)
+    return a.reshape(q, K, T * n)
 
 
 def _transition_counts(matrices, smoothed, follows):
@@ -141,7 +142,8 @@ def _transition_counts(matrices, smoothed, follows):
     `follows` (T − 1, n) is 1 where an observation has a successor.
     """
     before = _joined(smoothed.filtered[:-1])
-    after = _joined(smoothed.ratio[1:] * follows[:, None, None])
+    weighed = smoothed.ratio[1:] * follows[:, None, None]
+    after = _joined(weighed)
     backwards = [np.swapaxes(A, 1, 2) for A in matrices]
     counts = []
     for i, A in enumerate(matrices):
@@ -152,10 +154,12 @@ def _transition_counts(matrices, smoothed, follows):
             steps[i] = None
             moved = _product_step(after, steps)
 
-        def by_state(a):  # (q, K, T·n) → (q, k, the rest)
-            return a.reshape(q, k**i, k, -1).swapaxes(1, 2).reshape(q, k, -1)
+        def by_state(a):  # (q, K, T·n) → (q, k, all else)
+            a = a.reshape(q, k**i, k, -1)
+            return a.swapaxes(1, 2).reshape(q, k, -1)
 
-        counts.append(A * (by_state(before) @ np.swapaxes(by_state(moved), 1, 2)))
+        pairs = by_state(before) @ by_state(moved).swapaxes(1, 2)
+        counts.append(A * pairs)
     return np.stack(counts, axis=1)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-039
@@ -211,15 +215,17 @@ def _transitions(parameters):
 def _log_normaliser(parameters, Y, mask):
     "log N(y(t); 0, σ² I) (T, q, n) of observations Y (T, p, n); 0 in the padding."
     log_noise = parameters.log_noise[:, None]
-    squares = np.sum(Y * Y, axis=1)[:, None] * np.exp(-log_noise)
+    squares = np.sum(Y * Y, axis=1)[:, None]  # (T, 1, n)
+    scaled = squares * np.exp(-log_noise)
     constant = Y.shape[1] * (log_noise + math.log(2 * math.pi))
-    return -0.5 * mask[:, None] * (squares + constant)
+    return -0.5 * mask[:, None] * (scaled + constant)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-043
 def _log_outputs(parameters, means, Y, mask):
     "log N(y; μ, σ² I) − log N(y; 0, σ² I) (T, q, K, n), for means (q, K, p); 0 in the padding."
     log_outputs = means @ Y[:, None]
-    log_outputs -= 0.5 * np.sum(means * means, axis=2)[:, :, None]
+    squares = np.sum(means * means, axis=2)
+    log_outputs -= 0.5 * squares[:, :, None]
     precision = np.exp(-parameters.log_noise)[:, None, None]
     log_outputs *= precision * mask[:, None, None]
     return log_outputs
@@ -231,7 +237,8 @@ def _exact(parameters, Y, mask):
     """
     q, d, k = parameters.log_initial.shape
     S = configurations(d, k)
-    initial = np.exp(parameters.log_initial.reshape(q, d * k) @ S.T)
+    log_initial = parameters.log_initial.reshape(q, d * k)
+    initial = np.exp(log_initial @ S.T)  # the chains begin independently
     matrices = _transitions(parameters)
     log_outputs = _log_outputs(
         parameters,
@@ -261,20 +268,26 @@ def _sweep(parameters, Y, mask, states, temperature=1.0, backwards=False):
     W = parameters.weights.reshape(q, d, k, -1)
     matrices = _transitions(parameters)
     squares = 0.5 * np.sum(W * W, axis=3)  # ½ diag WᵢᵀWᵢ
-    signals = [np.swapaxes(W[:, i], 1, 2) @ states[:, :, i] for i in range(d)]  # (T, q, p, n)
+
+    def signal(i):  # of chain i (T, q, p, n)
+        return W[:, i].swapaxes(1, 2) @ states[:, :, i]
+
+    signals = [signal(i) for i in range(d)]
     scale = precision[:, None, None] * mask[:, None, None]
     smoothed = [None] * d
     bound = _log_normaliser(parameters, Y, mask)
     for i in reversed(range(d)) if backwards else range(d):
-        residual = Y[:, None] - sum(signals[j] for j in range(d) if j != i)
-        h = (W[:, i] @ residual - squares[:, i, :, None]) * scale
+        others = [signals[j] for j in range(d) if j != i]
+        residual = Y[:, None] - sum(others)
+        h = W[:, i] @ residual - squares[:, i, :, None]
+        h = h * scale
         initial = np.exp(parameters.log_initial[:, i])
         smoothed[i] = _forward_backward(initial, [matrices[i]], h)
-        posterior = smoothed[i].posterior
-        states[:, :, i] = posterior
-        signals[i] = np.swapaxes(W[:, i], 1, 2) @ posterior
+        states[:, :, i] = smoothed[i].posterior
+        signals[i] = signal(i)
         # log-evidence less the expected outputs: the chain's entropy and prior
-        bound += smoothed[i].log_evidence * mask[:, None] - np.sum(h * posterior, axis=2)
+        evidence = smoothed[i].log_evidence * mask[:, None]
+        bound += evidence - np.sum(h * states[:, :, i], axis=2)
     return smoothed, bound + _expected_fit(
         Y,
         mask,
@@ -370,10 +383,12 @@ def _best_start(smoothed, terms, starts):
 def _expected_fit(Y, mask, signals, states, squares, precision):
     "E[log N(y; Σ W_i s_i, σ² I)] − log N(y; 0, σ² I) (T, q, n), of independent chains."
     total = sum(signals)
-    error = np.sum(total * (total - 2 * Y[:, None]), axis=2)
+    change = total * (total - 2 * Y[:, None])  # ‖y − total‖² − ‖y‖²
+    error = np.sum(change, axis=2)
     variances = 0  # E‖W_i s_i‖² − ‖E W_i s_i‖²
     for i, signal in enumerate(signals):
-        second = 2 * np.sum(squares[:, i, :, None] * states[:, :, i], axis=2)
+        halves = squares[:, i, :, None] * states[:, :, i]
+        second = 2 * np.sum(halves, axis=2)
         variances = variances + (second - np.sum(signal**2, axis=2))
     error += variances
     return -0.5 * precision[:, None] * error * mask[:, None]
@@ -382,14 +397,16 @@ def _expected_fit(Y, mask, signals, states, squares, precision):
 def _second_of_means(states, mask):
     "Σ ⟨s sᵀ⟩ (q, d·k, d·k) of independent chains with ⟨s_i⟩ in states (T, q, d, k, n)."
     T, q, d, k, n = states.shape
-    means = states.transpose(1, 0, 4, 2, 3).reshape(q, T * n, d * k)
+    means = states.transpose(1, 0, 4, 2, 3)
+    means = means.reshape(q, T * n, d * k)
     weight = mask.reshape(-1)
     return np.stack([factorised_moments(rows, weight, (d, k)) for rows in means])
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052
 def _mask(lengths, T):
     "1 where a sequence has an observation, 0 where it is padded, (T, n)."
-    return (np.arange(T)[:, None] < lengths).astype(np.float64)
+    times = np.arange(T)[:, None]
+    return (times < lengths).astype(np.float64)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-052-1
 def _statistics(inferred, parameters, Y, lengths):
@@ -398,7 +415,8 @@ def _statistics(inferred, parameters, Y, lengths):
     q, d, k = parameters.log_initial.shape
     mask = _mask(lengths, T)
     states = inferred.states * mask[:, None, None]
-    flat = states.transpose(1, 2, 3, 0).reshape(q, d * k, -1)
+    flat = states.transpose(1, 2, 3, 0)
+    flat = flat.reshape(q, d * k, -1)
     Y = Y[:, :T]
     squares = np.sum(Y * Y, axis=2) * mask.T
     return _ChainStatistics(
@@ -432,13 +450,17 @@ def _blocks(model, parameters, Y, lengths, row):
     """
     parameters = model.admissible(parameters)
     q, d, k = parameters.log_initial.shape
-    size = q * (_joint_size(k, d) if model.inference == "exact" else d * k)
+    size = q * d * k
+    if model.inference == "exact":
+        size = q * _joint_size(k, d)
     order = np.argsort(-lengths, kind="stable")  # similar lengths need little padding
     while len(order):
         T = int(lengths[order[0]])
-        rows, order = np.split(order, [max(1, 2**22 // (size * T))])
+        count = max(1, 2**22 // (size * T))
+        rows, order = np.split(order, [count])
         mask = _mask(lengths[rows], T)
-        outputs = np.ascontiguousarray(Y[rows, :T].transpose(1, 2, 0))
+        outputs = Y[rows, :T].transpose(1, 2, 0)
+        outputs = np.ascontiguousarray(outputs)  # products over sequences are faster
         if model.inference == "exact":
             yield rows, _exact(parameters, outputs, mask)
         else:
@@ -563,7 +585,8 @@ class FactorialChains(WarmStarts):
         least = self.least_log_probability(parameters.log_initial.shape[1])
 
         def normalised(logs):
-            return np.maximum(logs - logsumexp(logs, axis=-1, keepdims=True), least)
+            total = logsumexp(logs, axis=-1, keepdims=True)
+            return np.maximum(logs - total, least)
 
         log_noise = parameters.log_noise
         if self.floor:
@@ -624,7 +647,8 @@ class FactorialChains(WarmStarts):
         "ChainParameters from the statistics."
         least = math.exp(self.least_log_probability(statistics.initial.shape[1]))
         W = solve_weights(statistics.second, statistics.cross)
-        explained = W * (statistics.second @ W - 2 * statistics.cross)
+        change = statistics.second @ W - 2 * statistics.cross
+        explained = W * change
         error = statistics.square + np.sum(explained, axis=(1, 2))
         size = statistics.weight * W.shape[2]
         rounding = 1e-13 * statistics.square / size + 1e-300
@@ -662,8 +686,9 @@ def most_probable_path(
     n, T, _ = Y.shape
     mask = _mask(lengths, T)
     S = configurations(d, k)
+    means = S @ parameters.weights
     outputs = Y.transpose(1, 2, 0)
-    log_outputs = _log_outputs(parameters, S @ parameters.weights, outputs, mask)[:, 0]
+    log_outputs = _log_outputs(parameters, means, outputs, mask)[:, 0]
     log_initial = S @ parameters.log_initial.reshape(-1)
     best = log_initial[:, None] + log_outputs[0]
     came_from = np.empty((T, d, k**d, n), np.min_scalar_type(k))
@@ -734,15 +759,17 @@ def simulate(
     _, d, k = parameters.log_initial.shape
     states = np.empty((length, n_sequences, d), int)
     uniform = rng.random(states.shape)
+    chains = np.arange(d)
     logs = parameters.log_initial[0]
     for t in range(length):
         if t:
-            logs = parameters.log_transitions[0][np.arange(d), states[t - 1]]
-        edges = np.cumsum(np.exp(logs), axis=-1)
-        edges = edges / np.sum(np.exp(logs), axis=-1, keepdims=True)
-        states[t] = np.sum(uniform[t][..., None] >= edges[..., :-1], axis=-1)
+            logs = parameters.log_transitions[0][chains, states[t - 1]]
+        chances = np.exp(logs)
+        edges = np.cumsum(chances, axis=-1)
+        edges = edges / np.sum(chances, axis=-1, keepdims=True)
+        beyond = uniform[t][..., None] >= edges[..., :-1]
+        states[t] = np.sum(beyond, axis=-1)
     states = states.swapaxes(0, 1)
-    one_hot = np.eye(k)[states].reshape(n_sequences, length, d * k)
-    mean = one_hot @ parameters.weights[0]
+    mean = one_hot(states, k) @ parameters.weights[0]
     deviation = math.exp(parameters.log_noise[0] / 2)
     return mean + deviation * rng.standard_normal(mean.shape), states

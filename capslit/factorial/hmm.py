@@ -26,6 +26,7 @@ from capslit.factorial.chains import (
     most_probable_path,
     simulate,
 )
+from .e_steps import one_hot
 from .model import state_names, state_rows
 from ..validation import atomic, check_count, check_size, error_context, validate_inputs
 
@@ -35,7 +36,8 @@ def _checked_lengths(lengths, n):
     if lengths is None:
         return np.array([n])
     lengths = np.asarray(lengths)
-    whole = lengths.ndim == 1 and lengths.dtype.kind in "iu" and lengths.size > 0
+    numbers = lengths.dtype.kind in "iu"
+    whole = numbers and lengths.ndim == 1 and lengths.size > 0
     if not whole or lengths.min() < 1 or lengths.sum() != n:
         raise ValueError(
             "lengths must be whole numbers of at least 1, one for each sequence, "
@@ -121,8 +123,11 @@ class _ChainsFit(EMEstimator):
         q = self.n_init
         d = self.n_chains
         k = self.n_states
-        rows = X[rng.randint(len(X), size=(q, d * k))] / math.sqrt(d)
-        transitions = (rng.dirichlet(np.ones(k), (q, d, k)) + 1 / k) / 2
+        # a sum of d such rows is about as long as an observation
+        chosen = rng.randint(len(X), size=(q, d * k))
+        rows = X[chosen] / math.sqrt(d)
+        drawn = rng.dirichlet(np.ones(k), (q, d, k))
+        transitions = (drawn + 1 / k) / 2  # no move is impossible
         return ChainParameters(
             log_initial=np.full((q, d, k), -math.log(k)),
             log_transitions=np.log(transitions),
@@ -164,7 +169,9 @@ class _ChainsDensities(_ChainsFit):
     def n_parameters_(self) -> int:
         check_is_fitted(self)
         d, k, p = self.weights_.shape
-        return d * (k - 1) * (k + 1) + p * (d * (k - 1) + 1) + 1
+        differences = d * (k - 1)  # a constant may move between chains: it counts once
+        probabilities = differences * (k + 1)
+        return probabilities + p * (differences + 1) + 1
 
     def _parameters(self, unit, log_noise):
         "The ChainParameters from the public attributes, with weights in this unit."
@@ -186,7 +193,8 @@ class _ChainsDensities(_ChainsFit):
             scaled = (X.astype(np.float64) - self.intercept_) / unit
             X = np.clip(scaled, -FARTHEST, FARTHEST)
             # beyond, nothing but the distance counts
-            lost = np.where(scaled == X, 0.0, X * X - scaled * scaled)
+            near = scaled == X  # ∞ − ∞ would be NaN
+            lost = np.where(near, 0.0, X * X - scaled * scaled)
         model = FactorialChains(self.e_step, n_sweeps=200)
         parameters = self._parameters(unit, 0.0)
         Y, mask = _padded(X, lengths)
@@ -221,7 +229,8 @@ class _ChainsDensities(_ChainsFit):
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         "Bayesian information criterion on the observations X; lower is better."
-        return self.aic(X, lengths) + self.n_parameters_ * (math.log(len(X)) - 2)
+        cost = math.log(len(X)) - 2  # of a parameter, beside that of `aic`
+        return self.aic(X, lengths) + self.n_parameters_ * cost
 
     def aic(self, X: Any, lengths: Any = None) -> float:
         "Akaike information criterion on X; lower is better."
@@ -279,7 +288,8 @@ class _ChainsStates(_ChainsDensities, TransformerMixin):
         """
         check_is_fitted(self)
         states = state_rows("states", states, self.initial_.shape)
-        return self.intercept_ + states @ self.weights_.reshape(self._n_features_out, -1)
+        weights = self.weights_.reshape(self._n_features_out, -1)
+        return self.intercept_ + states @ weights
 
     def decode(self, X: Any, lengths: Any = None) -> tuple[float, np.ndarray]:
         """The most probable course of the states.
@@ -436,8 +446,8 @@ def _check_y(X, y):
 
 def _centred(X):
     "Mean (p,) and differences from it (n, p), such that what does not vary differs by exactly 0."
-    origin = np.mean(X, axis=0)
-    origin = np.where(np.all(X == X[0], axis=0), X[0], origin)
+    constant = np.all(X == X[0], axis=0)  # its mean may be rounded
+    origin = np.where(constant, X[0], np.mean(X, axis=0))
     return origin, X - origin
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-067-1
@@ -448,11 +458,13 @@ def _log_joint(data, states):
     chains = np.arange(d)
     first = log_initial[chains, states[:, 0]]
     moves = log_transitions[chains, states[:, :-1], states[:, 1:]]
-    one_hot = np.eye(k)[states].reshape(*data.mask.shape, d * k)
-    error = (data.Y - one_hot @ weights)[data.mask]  # (n_total, p)
+    error = data.Y - one_hot(states, k) @ weights
+    error = error[data.mask]  # (n_total, p)
     constant = error.size * (log_noise + math.log(2 * math.pi))
-    fit = -0.5 * (np.sum(error**2) * math.exp(-log_noise) + constant)
-    return float(fit + np.sum(first) + np.sum(moves[data.mask[:, 1:]]))
+    scaled = np.sum(error**2) * math.exp(-log_noise)
+    fit = -0.5 * (scaled + constant)
+    moved = moves[data.mask[:, 1:]]  # not into the padding
+    return float(fit + np.sum(first) + np.sum(moved))
 
 
 def _variational_paths(data):
@@ -469,7 +481,8 @@ def _variational_paths(data):
     signals = np.einsum("ntik,ikp->intp", expected, W)
     states = np.empty((n, T, d), int)
     for i in range(d):
-        residual = data.Y - (np.sum(signals, axis=0) - signals[i])
+        others = np.sum(signals, axis=0) - signals[i]
+        residual = data.Y - others
         chain = ChainParameters(
             log_initial=data.parameters.log_initial[:, i : i + 1],
             log_transitions=data.parameters.log_transitions[:, i : i + 1],

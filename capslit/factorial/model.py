@@ -23,6 +23,7 @@ from capslit.factorial.e_steps import (
     configurations,
     gaussian_base,
     gaussian_terms,
+    one_hot,
     squared_norms,
     uniform_numbers,
 )
@@ -90,7 +91,7 @@ def state_rows(name: str, states: Any, shape: tuple) -> np.ndarray:
     if whole:
         states = states.astype(np.int64)
     numbers = check_indices(name, states, k)
-    return np.eye(k)[numbers].reshape(len(states), d * k)
+    return one_hot(numbers, k)
 
 # %% ../../nbs/factorial/model.ipynb #cell-060-1
 def state_names(kind: str, shape: tuple) -> np.ndarray:
@@ -662,8 +663,7 @@ class FactorialVectorModel(WarmStarts):
         q, d, k, _ = parameters.weights.shape
         limits = np.cumsum(np.exp(parameters.log_priors), axis=2)[:, None, :, :-1]
         states = np.sum(limits < rng.random((q, n, d, 1)), axis=3)
-        one_hot = np.eye(k)[states].reshape(q, n, d * k)
-        mean = self.reconstruct(parameters, one_hot)
+        mean = self.reconstruct(parameters, one_hot(states, k))
         if self.observable == "gaussian":
             deviation = np.exp(parameters.log_noise / 2)[:, None, None]
             y = mean + deviation * rng.normal(size=mean.shape)

@@ -41,7 +41,9 @@ def _kernels(sigma):
     k = np.arange(-radius, radius + 1.0)
     width = 2 * max(sigma, 0.02) ** 2
     smoothing = np.exp(-(k**2) / width)
-    slope = k * np.exp(-np.maximum(k**2 - 1, 0) / width)  # not 0 where smoothing underflows
+    # less its value one pixel away, where a narrow Gaussian would underflow to 0
+    fall = np.maximum(k**2 - 1, 0) / width
+    slope = k * np.exp(-fall)
     return smoothing / smoothing.sum(), slope / (k @ slope)
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-008
@@ -112,10 +114,10 @@ def _velocities(height, width, radius, dtype):
     """Velocities, downwards and to the right, of the linear kinds, at points measured from the
     centre.
     """
-    y = (np.arange(height) - (height - 1) / 2) / radius
-    x = (np.arange(width) - (width - 1) / 2) / radius
-    y = y.astype(dtype)[:, None]
-    x = x.astype(dtype)
+    y = np.arange(height) - (height - 1) / 2
+    x = np.arange(width) - (width - 1) / 2
+    y = (y / radius).astype(dtype)[:, None]
+    x = (x / radius).astype(dtype)
     return {
         "horizontal": (0, 1),
         "vertical": (1, 0),
@@ -149,7 +151,8 @@ def _divisors(values):
 def _thickness(down, right):
     "‖∇g‖² / s from the two derivatives, (n, height, width)."
     length = np.hypot(down, right)
-    relative = length / _divisors(length.max(axis=(1, 2), keepdims=True))
+    largest = length.max(axis=(1, 2), keepdims=True)
+    relative = length / _divisors(largest)  # its square does not underflow
     total = np.sum(relative, axis=(1, 2), keepdims=True)
     squares = np.sum(relative**2, axis=(1, 2), keepdims=True)
     return relative * length * (total / _divisors(squares))
@@ -241,11 +244,15 @@ def _tangent_basis(tangents):
     n, J, p = T.shape
     if 0 in T.shape:
         return np.zeros((n, min(J, p), p), T.dtype)
-    T = T / _divisors(np.abs(T).max(axis=2, keepdims=True))  # the norm cannot overflow then
-    T /= _divisors(np.linalg.norm(T, axis=2, keepdims=True))
+    largest = np.abs(T).max(axis=2, keepdims=True)
+    T = T / _divisors(largest)  # the norm cannot overflow then
+    # tangents in other units span the same plane, but would count as dependent
+    lengths = np.linalg.norm(T, axis=2, keepdims=True)
+    T /= _divisors(lengths)
     _, values, basis = np.linalg.svd(T, full_matrices=False)
     rounding = np.sqrt(np.finfo(T.dtype).eps)
-    independent = values > rounding * np.maximum(values[:, :1], 0.5)
+    least = rounding * np.maximum(values[:, :1], 0.5)
+    independent = values > least
     return basis * independent[:, :, None]
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-036
@@ -257,14 +264,17 @@ def _explained(C, u, v, spring):
     if len(u) == 0 or len(v) == 0:
         return gain + np.sum(v * v, axis=0) / kappa
     # Schur complement S = κ I − CᵀC/κ of the first plane, and its right side v − Cᵀu/κ
-    S = np.empty(C.shape[1:2] + C.shape[1:], C.dtype)
-    for i in range(len(v)):
-        v[i] -= np.sum(C[:, i] * u, axis=0) / kappa
-        np.sum(C[:, i, None] * C[:, i:], axis=0, out=S[i, i:])
+    _, L, *pairs = C.shape
+    S = np.empty((L, L, *pairs), C.dtype)
+    for i in range(L):
+        column = C[:, i]
+        v[i] -= np.sum(column * u, axis=0) / kappa
+        products = column[:, None] * C[:, i:]  # S is symmetric: its upper half is enough
+        np.sum(products, axis=0, out=S[i, i:])
         S[i, i:] *= -1 / kappa
         S[i, i] += kappa
     # elimination; the gain is the sum of squares over the pivots
-    for i in range(len(v)):
+    for i in range(L):
         pivot = S[i, i]
         inverse = np.divide(
             1,
@@ -273,7 +283,7 @@ def _explained(C, u, v, spring):
             where=pivot > smallest,
         )
         gain += v[i] ** 2 * inverse
-        for j in range(i + 1, len(v)):
+        for j in range(i + 1, L):
             factor = S[i, j] * inverse
             v[j] -= factor * v[i]
             S[j, j:] -= factor * S[i, j:]
@@ -287,7 +297,8 @@ def _all_pairs(X, Y, U, V, spring, pool):
     "Squared distances (n, m), with bases of shapes (J, n, p) and (L, m, p)."
     squares_X = np.sum(X * X, axis=1)
     squares_Y = np.sum(Y * Y, axis=1)
-    D = squares_X[:, None] + squares_Y - 2 * (X @ Y.T)
+    products = X @ Y.T
+    D = squares_X[:, None] + squares_Y - 2 * products
     own_u = np.sum(U * X, axis=2)
     own_v = np.sum(V * Y, axis=2)
 
@@ -295,7 +306,8 @@ def _all_pairs(X, Y, U, V, spring, pool):
         i, j = block
         across = V[:, j].swapaxes(1, 2)
         C = U[:, None, i] @ across  # (J, L, rows, columns)
-        u = own_u[:, i, None] - U[:, i] @ Y[j].T
+        others = U[:, i] @ Y[j].T
+        u = own_u[:, i, None] - others
         v = X[i] @ across - own_v[:, None, j]
         D[i, j] -= _explained(C, u, v, spring)
 
@@ -310,7 +322,9 @@ def _all_pairs(X, Y, U, V, spring, pool):
 def _some_pairs(X, Y, U, V, spring, candidates, pool):
     "Squared distances (n, c) from each row of X to those rows of Y that `candidates` names."
     D = np.empty(candidates.shape, X.dtype)
-    rows = max(1, ROWS * COLUMNS // max(8 * candidates.shape[1], 1))
+    # planes of candidates are gathered for each row: an eighth as many pairs at a time
+    size = max(8 * candidates.shape[1], 1)
+    rows = max(1, ROWS * COLUMNS // size)
 
     def work(start):
         i = slice(start, start + rows)
@@ -321,7 +335,8 @@ def _some_pairs(X, Y, U, V, spring, candidates, pool):
         C = np.ascontiguousarray(np.moveaxis(planes @ own, -1, 0))
         u = np.moveaxis(d @ own, -1, 0)
         v = np.einsum("lrcp,rcp->lrc", planes, d)
-        D[i] = np.sum(d * d, axis=2) - _explained(C, u, v, spring)
+        squares = np.sum(d * d, axis=2)
+        D[i] = squares - _explained(C, u, v, spring)
 
     for _ in em.ordered_map(work, range(0, len(X), rows), pool):
         pass
@@ -374,7 +389,8 @@ def tangent_distance(
     X = X - middle
     Y = Y - middle
     # squares of scaled numbers neither overflow nor underflow
-    scale = max(np.abs(X).max(initial=0), np.abs(Y).max(initial=0)) or 1
+    largest = [np.abs(points).max(initial=0) for points in (X, Y)]
+    scale = max(largest) or 1
     X = X / scale
     Y = Y / scale
     with em.threads(n_threads) as pool:
@@ -417,7 +433,9 @@ def _points_and_planes(X, Y, tangents_X, tangents_Y):
     U = _checked_basis("tangents_X", tangents_X, X)
     V = _checked_basis("tangents_Y", tangents_Y, Y)
     dtype = np.result_type(X, Y, U, V)
-    U, V = (np.ascontiguousarray(basis.swapaxes(0, 1), dtype) for basis in (U, V))
+    # products run over pairs of points: the directions come first
+    U = np.ascontiguousarray(U.swapaxes(0, 1), dtype)
+    V = np.ascontiguousarray(V.swapaxes(0, 1), dtype)
     return X.astype(dtype), Y.astype(dtype), U, V
 
 
@@ -440,6 +458,7 @@ class _Planes(Saved, BaseEstimator):
 
     def _planes(self, X, needed):
         "Smoothed images (n, p) and, if `needed`, bases of their planes (J, n, p)."
+        # squares of scaled numbers neither overflow nor underflow
         images = (X / self.scale_).reshape(-1, *self.image_shape_)
         flat = smooth(
             images,
@@ -479,7 +498,8 @@ def _smallest(D, k):
     "Columns (n, k) of the smallest elements of each row, the smallest first."
     if k >= D.shape[1]:
         return np.argsort(D, axis=1, kind="stable")
-    columns = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
+    columns = np.argpartition(D, k - 1, axis=1)[:, :k]
+    columns = np.sort(columns, axis=1)  # of equal distances the first column comes first
     values = np.take_along_axis(D, columns, axis=1)
     order = np.argsort(values, axis=1, kind="stable")
     return np.take_along_axis(columns, order, axis=1)
@@ -530,7 +550,8 @@ class _Search(_Planes):
             integer=True,
             hint=f"there are {limit} examples to choose from",
         )
-        blocks = (X[i : i + 256] for i in range(0, len(X), 256))
+        starts = range(0, len(X), 256)  # distances to all examples fit into memory
+        blocks = (X[i : i + 256] for i in starts)
         nearest = [self._nearest(block, int(n_neighbors), limit) for block in blocks]
         distances, rows = (np.concatenate(parts) for parts in zip(*nearest))
         if return_distance:
@@ -540,7 +561,7 @@ class _Search(_Planes):
     def _nearest(self, X, k, limit):
         "Distances and rows of the k nearest planes, for a block of examples."
         X, U = self._planes(X.astype(self.examples_.dtype), self.sides == 2)
-        X = X - self.middle_
+        X = X - self.middle_  # products of centred points lose fewer digits
         Y = self.examples_
         V = self.bases_
         with em.threads(self.n_jobs) as pool:
@@ -666,7 +687,8 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
     def predict_proba(self, X: Any) -> np.ndarray:
         "Shares of the classes among the neighbours, (n, n_classes)."
         rows = self.kneighbors(X, return_distance=False)
-        votes = self.labels_[rows][:, :, None] == np.arange(len(self.classes_))
+        labels = self.labels_[rows]  # (n, n_neighbors)
+        votes = labels[:, :, None] == np.arange(len(self.classes_))
         return votes.mean(axis=1)
 
     def predict(self, X: Any) -> np.ndarray:

@@ -105,6 +105,7 @@ def solve_weights(moments: np.ndarray, cross: np.ndarray, ridge: float = 0.0) ->
 
     Source: Ghahramani (1995), section 3, corrected.
     """
+    # the moments are singular: a constant can move from one vector to another
     curvature = moments + ridge * np.eye(moments.shape[-1])
     return np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ cross
 
@@ -113,7 +114,7 @@ def _expected_error(statistics, weights):
     "Σ w ⟨‖y − Σ W_i s_i‖²⟩ (q,) for weights (q, d·k, p)."
     products = weights * (2 * statistics.cross - statistics.moments @ weights)
     explained = np.sum(products, axis=(1, 2))
-    return np.maximum(statistics.second - explained, 0)
+    return np.maximum(statistics.second - explained, 0)  # below 0 by rounding
 
 # %% ../../nbs/factorial/model.ipynb #cell-081
 class _Observable(NamedTuple):
@@ -168,7 +169,7 @@ def _improved(value, W, current, step):
     """W + step and its values (p,); a column whose value would fall takes half of its step, and
     half again.
     """
-    for _ in range(30):
+    for _ in range(30):  # then a step is shorter than rounding errors
         trial = value(W + step)
         better = trial >= current
         W = np.where(better, W + step, W)
@@ -206,7 +207,7 @@ def _score_weights(
             penalty = 0.5 * ridge * np.sum(W * W, axis=0)
             return np.sum(cross * W, axis=0) - (cumulants + penalty)
 
-    W = start.copy()
+    W = start.copy()  # the log-likelihood is concave in W: any start leads to the maximum
     current = value(W)
     for _ in range(n_steps):
         before = current
@@ -293,6 +294,7 @@ def _initialise(model, y, n_problems, rng, spread):
     mean = np.mean(y, axis=0)
     size = np.std(y, axis=0)
     if model.observable != "gaussian":
+        # the link of 0, and of 1 for bits, is infinite
         top = 0.99 if model.observable == "bernoulli" else np.inf
         mean = OBSERVABLES[model.observable].link(np.clip(mean, 0.01, top))
         size = np.ones(p)

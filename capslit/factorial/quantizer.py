@@ -48,6 +48,7 @@ from capslit.validation import (
 def _distinct_rows(X, weight):
     "The distinct examples (u, p) that count, sorted, and how often each occurs (u,)."
     counted = weight > 0
+    # k-means from sorted distinct rows does not depend on the order of the examples
     rows, place = np.unique(X[counted], axis=0, return_inverse=True)
     return rows, np.bincount(place.reshape(-1), weight[counted], len(rows))
 
@@ -63,6 +64,7 @@ def _centres(rows, weight, k, seed):
             KMeans(k, n_init=1, random_state=seed + t).fit(rows, sample_weight=weight)
             for t in range(2)
         )
+    # two starts: one alone is too often poor, and more would make all starts of EM the same
     better = second.inertia_ < (1 - 1e-9) * first.inertia_  # not by rounding alone
     best = second if better else first
     return best.cluster_centers_, best.labels_
@@ -75,7 +77,7 @@ def _residual_kmeans(rows, weight, shape, rng):
     left = rows
     for _ in range(d):
         centres, labels = _centres(left, weight, k, rng.randint(2**30))
-        half = 0.5 * centres
+        half = 0.5 * centres  # whole centres would explain the parts of later vectors, too
         weights.append(half)
         left = left - half[labels]
     return np.stack(weights)
@@ -91,6 +93,7 @@ def _starting_weights(init, rows, weight, shape, rng):
     if init == "random":
         return noise
     if init == "points":
+        # with probabilities that are shares of the weights
         chosen = np.searchsorted(np.cumsum(share), rng.random_sample(shape))
         points = rows[np.minimum(chosen, u - 1)]  # sums of shares are rounded
         return points / root + 0.01 * noise
@@ -214,12 +217,8 @@ class _FitMixin(EMEstimator, _InputScaling):
             total = np.sum(weight)
         else:
             total = data.total
-        model = self._model(
-            unit,
-            total,
-            rng.randint(2**31 - 1),
-            self._remembered(data),
-        )
+        seed = rng.randint(2**31 - 1)
+        model = self._model(unit, total, seed, self._remembered(data))
         measured = partial(
             _measured,
             observable=self.observable,
@@ -304,6 +303,7 @@ class _FitMixin(EMEstimator, _InputScaling):
             slope = 1 / family.variance(level)  # one step of scoring
         with threadpool_limits(1, "openmp"):  # sums in one order: the same bits
             weights = [_starting_weights(self.init, rows, weight, (d, k), rng) for _ in range(q)]
+        # one is the mean variance of the scaled features: too much noise at first does no harm
         noise = 1.0 if model.noise == "learned" else model.noise
         return CauseParameters(
             log_priors=np.full((q, d, k), -math.log(k)),
@@ -315,6 +315,7 @@ class _FitMixin(EMEstimator, _InputScaling):
     def _keep(self, parameters, origin, unit, total):
         "Set the public attributes."
         self.priors_ = np.exp(parameters.log_priors[0])
+        # the origin is shared out equally, as the means of the vectors are
         self.components_ = parameters.weights[0] * unit + origin / self.n_vectors
         self.noise_variance_ = None
         if self.observable == "gaussian":
@@ -331,15 +332,17 @@ class _StatesMixin(_FitMixin, TransformerMixin):
         "Origin (p,) and unit of the model's numbers, from the public attributes."
         if self.observable != "gaussian":
             return np.zeros(self.n_features_in_), 1.0
+        # from what was learned alone: the training examples are not kept
         origin = np.sum(np.mean(self.components_, axis=1), axis=0)
-        spread = np.max(np.abs(self.components_ - origin / self.n_vectors))
-        return origin, max(float(spread), math.sqrt(self.noise_variance_))
+        away = self.components_ - origin / self.n_vectors
+        spread = float(np.max(np.abs(away)))
+        return origin, max(spread, math.sqrt(self.noise_variance_))
 
     def _fitted(self):
         "The model and its parameters, from the public attributes."
         d, k, _ = self.components_.shape
         origin, unit = self._frame()
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore"):  # −690: exp of it is still a number
             log_priors = np.maximum(np.log(self.priors_), -690.0)
         log_noise = 0.0
         if self.observable == "gaussian":
@@ -409,10 +412,9 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         model, parameters = self._fitted()
         Y, far = self._scaled(X)
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.exact_scores_:
+            density = model.bound
+            if self.exact_scores_:  # whichever E-step has learned
                 density = model.log_likelihood
-            else:
-                density = model.bound
             log_density = density(parameters, Y)[0]
         _, unit = self._frame()
         log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X
@@ -422,7 +424,7 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
     def n_parameters_(self) -> int:
         check_is_fitted(self)
         d, k, p = self.components_.shape
-        differences = d * (k - 1)
+        differences = d * (k - 1)  # a constant may move between vectors: it counts once
         count = p * (differences + 1)
         if self.priors == "learned":
             count += differences

@@ -67,7 +67,7 @@ def _log_priors(priors, counts):
 
 def _log_posteriors(log_densities, log_priors):
     "log P(class|x) (n, n_classes): the priors where all densities are 0."
-    impossible = np.max(log_densities, axis=1, keepdims=True) == -np.inf
+    impossible = np.max(log_densities, axis=1, keepdims=True) == -np.inf  # −∞ − (−∞) is NaN
     return log_shares(np.where(impossible, 0, log_densities) + log_priors)
 
 # %% ../../nbs/mixtures/classes.ipynb #cell-056-1
@@ -140,6 +140,7 @@ class _ClassDensities:
         log_posteriors = _log_posteriors(log_densities, _log_priors(self.priors, self.counts_))
         largest = np.exp(np.max(log_posteriors, axis=1))
         rejected = largest <= probability
+        # what is ordinary in one class need not be in another: each has its own level
         if density > 0:  # a quantile of 0 is the least of the examples
             levels = [np.quantile(own, density) for own in self.levels_]
             rejected |= np.all(log_densities < np.array(levels), axis=1)
@@ -163,6 +164,7 @@ def _fitted_density(density, label, X, folds, given):
         model = fitted(np.arange(len(X)))
         if not folds:
             return model, np.sort(model.score_samples(X))
+        # densities of examples that were learned are too high to tell what is unusual
         left_out = [fitted(rows).score_samples(X[held]) for rows, held in folds]
     except ValueError as error:
         raise ValueError(f"the examples of class {label!r} cannot be fitted: {error}") from error
@@ -173,7 +175,7 @@ def _restricted(folds, mask):
     """Pairs of training and test rows among those of a mask (n,), numbered anew; without folds that
     test none of them.
     """
-    number = np.where(mask, np.cumsum(mask) - 1, -1)
+    number = np.where(mask, np.cumsum(mask) - 1, -1)  # new number of each row
     parts = [tuple(number[rows][mask[rows]] for rows in fold) for fold in folds]
     return [(own, held) for own, held in parts if len(held)]
 
@@ -184,6 +186,7 @@ def _confusion(densities, X, y, weight, log_priors, unit):
     """
     log_densities = [_by_share(density, X, unit) for density in densities]
     joint = np.stack(log_densities, axis=2) + log_priors  # (n_shares, n, n_classes)
+    # many amounts of noise make as many errors; lost probability tells them apart
     log_posteriors = np.stack([log_shares(each) for each in joint])
     wrong = np.sum(weight * (np.argmax(joint, axis=2) != y), axis=1)
     lost = -np.sum(weight * log_posteriors[:, np.arange(len(y)), y], axis=1)
@@ -208,7 +211,7 @@ def _mean_variance(X, weight):
 def _noise_folds(density, X, y):
     "Three folds for the choice of noise; none if a class has too few examples to leave any out."
     least = max(2, density._asked_components())
-    if np.min(np.bincount(y)) // 3 * 2 < least:
+    if np.min(np.bincount(y)) // 3 * 2 < least:  # two thirds of the smallest class
         return []
     splitter = StratifiedKFold(3, shuffle=True, random_state=0)
     return list(splitter.split(X, y))
@@ -224,6 +227,7 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
         mass = weight.astype(np.float64)
     noise = clone(as_noise(density.noise))
     unit = noise.unit or _mean_variance(X, mass) or 1.0
+    # one unit for all classes: with one each, a class of little variance would get less noise
     density = clone(density).set_params(noise=noise.set_params(added=0.1, unit=unit))
     if folds is None:
         folds = _noise_folds(density, X, y)
@@ -231,6 +235,7 @@ def _common_noise(density, X, y, weight, tangents, folds, log_priors, n_jobs):
     counts = [np.bincount(y[own], minlength=n_classes).min() for own, _ in folds]
     if min(counts, default=0) < max(2, density._asked_components()):
         return density
+    # learned once with little noise; `_by_share` adds the remaining amounts
     trial = clone(density).set_params(noise__added=1e-3)
     losses = 0.0  # (n_shares, 2)
     for own, held in folds:
@@ -349,13 +354,12 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         """
         self._validate_params()
         X, y = check_labelled(self, X, y)
-        if tangents is None:
-            tangents = None
-        else:
+        if tangents is not None:
             tangents = _checked_tangents(X, tangents)
         weight = check_weights(X, sample_weight)
         folds = self._folds(X, y, groups)
         if weight is not None:
+            # rows of no weight are no examples of any class; folds refer to the rows passed
             keep = weight > 0
             X, y, weight, tangents = (a if a is None else a[keep] for a in (X, y, weight, tangents))
             if folds is not None:
@@ -371,10 +375,11 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         )
         density = self._density()
         log_priors = _log_priors(self.priors, self.counts_)
-        if _left_open(density):
+        if _left_open(density):  # errors depend on all classes, so the noise is chosen together
             density = _common_noise(
                 density, X, index, weight, tangents, folds, log_priors, self.n_jobs
             )
+        # any density can be used: it is passed only what was given
         given = {"sample_weight": weight, "tangents": tangents}
         given = {name: a for name, a in given.items() if a is not None}
         jobs = []
@@ -461,9 +466,7 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
                 dtype=[np.float64, np.float32],
                 order="C",
             )
-        if tangents is None:
-            tangents = None
-        else:
+        if tangents is not None:
             tangents = _checked_tangents(X, tangents)
         density = self._density()
         if _left_open(density):
@@ -489,6 +492,7 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         "The classes with one more at the end, and the order that sorts them."
         # an array has no entry for the new class
         check_choice("priors", self.priors, ("empirical", "uniform"))
+        # NumPy would turn a number among words into a word
         dtype = object if self.classes_.dtype == object else None
         new = np.asarray([label], dtype=dtype)
         kinds = {labels.dtype.kind.replace("u", "i") for labels in (new, self.classes_)}

@@ -56,14 +56,8 @@ class MixtureExamples:
 
     def _examples(self, X, sample_weight):
         "The `TrainingData`, checked."
-        data = read_training_data(
-            self,
-            X,
-            None,
-            sample_weight,
-            labelled=False,
-            least=2,
-        )
+        data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
+        # squares of numbers that pass can be summed without overflow
         check_size(np.array([data.largest], data.dtype))
         check_number(
             "n_components",
@@ -76,7 +70,13 @@ class MixtureExamples:
 
     def _sample(self, data):
         "Examples from which EM starts."
+        # of many rows a sample, with four or more for each component
         return data.sample(self.random_state, 4 * self._asked_components())
+
+    def _drawn(self, m, whole):
+        "Whether the start of m components depends on `random_state`; `whole`: on all examples."
+        chance = m > 1 and self.means_init is None
+        return (chance or not whole) and not self._goes_on()
 
     def _asked_components(self):
         "The least number of components that there will be."
@@ -95,8 +95,10 @@ def centred(
     The mean is weighted; the variance is the mean of those of the features.
     """
     if len(X) < data.n_samples:
+        # another sample must not give another unit of noise: all examples are read once
         origin, variance = data.spread()
         return X - origin.astype(X.dtype), origin, check_spread(variance, X.dtype)
+    # shares and sums in double precision: the origin of float32 examples needs more digits
     share = weight / np.sum(weight, dtype=np.float64)
     origin = np.einsum("n,np->p", share, X)
     X = X - origin.astype(X.dtype)
@@ -118,7 +120,7 @@ def start_labels(
     rng: np.random.RandomState,
 ) -> np.ndarray:
     "Components (n,) of the examples X (n, p) of weight (n,) or None; `init` says how."
-    if n_components == 1:
+    if n_components == 1:  # without drawing: the same fit for every `random_state`
         return np.zeros(len(X), int)
     if init == "random":
         return rng.randint(n_components, size=len(X))
@@ -131,11 +133,11 @@ def start_labels(
         )
         return nearest(X, seeds)
     if init == "random_from_data":
-        if weight is None:
-            rows = np.arange(len(X))
-        else:
+        rows = np.arange(len(X))
+        if weight is not None:  # an example of no weight must not change the fit
             rows = np.flatnonzero(weight > 0)
-        chosen = rng.choice(rows, n_components, replace=len(rows) < n_components)
+        too_few = len(rows) < n_components
+        chosen = rng.choice(rows, n_components, replace=too_few)
         return nearest(X, X[chosen])
     with warnings.catch_warnings():
         # fewer distinct examples than components give no warning
@@ -151,7 +153,7 @@ def log_shares(joint: np.ndarray) -> np.ndarray:
     far = np.abs(top) > 1e-3 / np.finfo(joint.dtype).eps
     with np.errstate(invalid="ignore"):  # −∞ − (−∞)
         joint = np.where(far, joint - top, joint)
-    joint = np.where(top == -np.inf, 0.0, joint)
+    joint = np.where(top == -np.inf, 0.0, joint)  # equally impossible is equally likely
     return joint - logsumexp(joint, axis=1, keepdims=True)
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-074-1
@@ -180,7 +182,8 @@ class MixtureDensities(DensityMixin):
     def _log_joint_of(self, X, *more, rows=None):
         "log π_j + log N_j(x) (n, m) of checked examples, in blocks; `more` goes to the model."
         model, parameters = self._fitted()
-        parts = em.blocks((X, *more), rows or model.block_rows(parameters))
+        size = rows or model.block_rows(parameters)
+        parts = em.blocks((X, *more), size)
         with np.errstate(over="ignore", invalid="ignore"):
             blocks = [model.log_joint(parameters, *part)[0].T for part in parts]
         joint = np.concatenate(blocks)
@@ -210,7 +213,8 @@ class MixtureDensities(DensityMixin):
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
-        counts = rng.multinomial(n_samples, self.weights_ / np.sum(self.weights_))
+        shares = self.weights_ / np.sum(self.weights_)  # rounding: they must not exceed 1
+        counts = rng.multinomial(n_samples, shares)
         made_by = np.repeat(np.arange(len(counts)), counts)
         return np.concatenate(self._draws(rng, counts)), made_by
 
@@ -262,10 +266,12 @@ def _checked_precisions(precisions, covariance_type, shape):
     diagonal = np.diagonal(P, axis1=-2, axis2=-1)
     # checks of the scaled matrix do not depend on the units of the features
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1))
-    R = P / scale[..., :, None] / scale[..., None, :]
+    R = P / scale[..., :, None]
+    R = R / scale[..., None, :]
     transposed = np.swapaxes(R, -1, -2)
     symmetric = np.allclose(R, transposed, atol=1e-8)
-    if not (np.all(diagonal > 0) and symmetric and np.min(np.linalg.eigvalsh(R)) > 0):
+    positive = np.all(diagonal > 0) and np.min(np.linalg.eigvalsh(R)) > 0
+    if not (symmetric and positive):
         raise ValueError(f"{name} must be symmetric and positive definite for every component")
     inverse = np.linalg.inv((R + transposed) / 2)
     return inverse / scale[..., :, None] / scale[..., None, :]
@@ -316,8 +322,10 @@ def _labelled(model, X, weight, labels, m):
     members = []
     for j in range(m):
         rows = (labels == j) & (weight > 0)
+        # a component without examples starts from all of them, and EM may move it
         members.append(rows if np.any(rows) else weight > 0)
     means = np.stack([np.average(X[rows], axis=0, weights=weight[rows]) for rows in members])
+    # the moments depend on the means alone: any covariance will do
     unit = np.ones(means.shape)
     if model.full:
         unit = unit[:, :, None] * np.eye(X.shape[1])
@@ -367,15 +375,14 @@ class _GaussianStart(MixtureExamples):
         else:
             given = _given_start(self, p)
         mass = np.ones(len(X), X.dtype) if weight is None else weight
-        X, origin, _ = centred(data, X, mass)
+        X, origin, _ = centred(data, X, mass)  # a common offset would cost digits
         if "means" in given:
             given["means"] = given["means"] - origin
         model = Mixtures(self.covariance_type, self.reg_covar)
         rng = check_random_state(self.random_state)
-        starts = [
-            _one_start(self, model, X, weight, given, rng)
-            for _ in range(1 if "means" in given else self.n_init)
-        ]
+        # from given means all starts would be the same
+        n_starts = 1 if "means" in given else self.n_init
+        starts = [_one_start(self, model, X, weight, given, rng) for _ in range(n_starts)]
         model = Mixtures(self.covariance_type, self.reg_covar, origin)
         return model, MixtureParameters(*map(np.concatenate, zip(*starts)))
 
@@ -534,10 +541,7 @@ class GaussianMixture(
         data = self._examples(X, sample_weight)
         rows, weight = self._sample(data)
         model, parameters = self._begin(data, rows, weight)
-        # whether the start depends on `random_state`
-        chance = self.n_components > 1 and self.means_init is None
-        chance = chance or len(rows) < data.n_samples
-        drawn = chance and not self._goes_on()
+        drawn = self._drawn(self.n_components, len(rows) == data.n_samples)
         learned = self._learn(
             model,
             parameters,
@@ -560,6 +564,7 @@ class GaussianMixture(
         super()._record(result, best)
         path = self.history_["objective"]
         top = np.max(path)
+        # the total weight is not known here: a ratio of sums gives the fall per example
         fall = self.lower_bound_ * (1 - path[-1] / top) if top else 0.0  # per example
         rounding = 1e-9 * (1 + abs(self.lower_bound_))
         if self.converged_ and fall > self.tol + rounding:
@@ -596,8 +601,9 @@ class GaussianMixture(
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
+        # any origin near the data saves digits; this one needs no attribute
         origin = self.weights_ @ self.means_
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore"):  # a weight may be 0
             log_weights = np.log(self.weights_)
         shape = self.means_.shape
         S = _written_out(self.covariance_type, self.covariances_, *shape)

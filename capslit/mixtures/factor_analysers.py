@@ -34,7 +34,8 @@ def _principal(loadings, noise):
     """Loadings (m, p, r) turned such that GᵀΨ⁻¹G is diagonal and
     falling, with noise Ψ (m, p).
     """
-    whitened = loadings / np.sqrt(noise)[:, :, None]
+    deviations = np.sqrt(noise)[:, :, None]
+    whitened = loadings / deviations
     _, _, turns = np.linalg.svd(whitened, full_matrices=False)
     return _signed(loadings @ np.swapaxes(turns, 1, 2))
 
@@ -93,10 +94,10 @@ def _fifths(X, weight):
     """Rows of X (n, p) to learn from and rows left out, five times; equal rows stay
     together, those of no weight are in neither.
     """
-    if weight is None:
-        rows = np.arange(len(X))
-    else:
+    rows = np.arange(len(X))
+    if weight is not None:
         rows = np.flatnonzero(weight > 0)
+    # a copy of a row that was learned says nothing about new ones
     distinct, which = np.unique(X[rows], axis=0, return_inverse=True)
     if len(distinct) < 5:
         return []
@@ -112,7 +113,7 @@ def _by_share(density, X, unit, shares=SHARES):
     log_densities = np.full((len(shares), len(X)), -np.inf)
     for k, share in enumerate(shares):
         more = share - density.added_noise_
-        if more >= 0:
+        if more >= 0:  # noise adds to Ψ, so nothing has to be learned again
             noisier = copy(density)
             noisier.noise_variances_ = density.noise_variances_ + more * unit
             log_densities[k] = noisier.score_samples(X)
@@ -153,7 +154,9 @@ def _scaled(size, factor, least, largest):
     "A size times a factor, rounded and within its limits; it stays if its largest is None."
     if largest is None:
         return size
-    scaled = int(size * factor) or int(factor > 1)  # 0 grows to 1
+    scaled = int(size * factor)
+    if scaled == 0 and factor > 1:  # no factor grows to one
+        scaled = 1
     return max(least, min(scaled, largest))
 
 
@@ -211,7 +214,7 @@ class _Trials:
             tied=tied,
             means_init=means,
             n_init=1,
-            random_state=0,
+            random_state=0,  # sizes are compared from the same random numbers
             verbose=0,
             warm_start=False,
             stacked=False,
@@ -288,7 +291,7 @@ class _Choice:
                     f"numbers are tried; give n_components, or no {name}"
                 )
         settings = self._open_settings()
-        if self._goes_on():
+        if self._goes_on():  # parameters of other sizes would not fit
             for name, value in settings.items():
                 if value == "auto":
                     settings[name] = getattr(self, name + "_", value)
@@ -330,16 +333,19 @@ def _best_size(trials, m, r, noise, tied):
     kinds = [(noise, tied) for tied in ties for noise in noises]
 
     def gain(size):
-        return trials(*size)[1]
+        _, log_likelihood = trials(*size)
+        return log_likelihood
 
     def climb(kind, start, moves=_MOVES):
         _, shared = kind
-        most = max(1, n // (2 if shared else 4))  # examples for each component
+        # a component with a covariance of its own needs more examples
+        most = max(1, n // (2 if shared else 4))
         largest = (most if m == "auto" else None, p if r == "auto" else None)
         sizes = _climb(lambda m, r: gain((m, r, kind)), start, largest, moves)
         return (*sizes, kind)
 
     components = 1 if m == "auto" else m
+    # climbs from factors and from independent features end at different maxima
     factors = {min(2, p), 0} if r == "auto" else {r}
     starts = [(components, start) for start in sorted(factors, reverse=True)]
     best = max([climb(kinds[0], start) for start in starts], key=gain)
@@ -441,6 +447,7 @@ class _Stack(_Choice):
 
     def _join(self, weights, densities, shares, unit):
         "Set the parameters from members: weights, fitted densities, their shares of noise."
+        # columns of zeros leave a covariance as it is: all members get as many factors
         r = max(density.n_factors_ for density in densities)
         loadings = []
         noise = []
@@ -455,7 +462,7 @@ class _Stack(_Choice):
         self.loadings_ = _principal(np.concatenate(loadings), self.noise_variances_)
         self.n_components_ = len(self.weights_)
         self.n_factors_ = r
-        self.noise_ = "diagonal"
+        self.noise_ = "diagonal"  # members of all kinds are of this one
         self.tied_ = False
         self.added_noise_ = min(shares)
 
@@ -659,7 +666,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
             n_jobs=self.n_jobs,
             random_state=rng,
         )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings():  # thirty iterations are enough for labels
             warnings.simplefilter("ignore", ConvergenceWarning)
             return start.fit_predict(X, sample_weight=weight, tangents=tangents)
 
@@ -679,7 +686,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         if self.noise_ == "isotropic":
             mean = np.mean(noise, axis=-1, keepdims=True)
             noise = np.broadcast_to(mean, noise.shape)
-        noise = np.maximum(noise, floor + model.added)
+        noise = np.maximum(noise, floor + model.added)  # the M-step leaves no less
         return model, start._replace(log_noise=np.log(noise))
 
     def _keep(self, model, parameters, batch):
@@ -693,6 +700,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         m, p, r = loadings.shape
         turns = r * (r - 1) // 2  # do not change the covariance
         variances = p if self.noise_ == "diagonal" else 1
+        # with many factors a covariance has no more parameters than a full one
         of_covariance = min(p * r - turns + variances, p * (p + 1) // 2)
         n_covariances = 1 if self.tied_ else m
         self.n_parameters_ = m - 1 + m * p + n_covariances * of_covariance
@@ -731,6 +739,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     @property
     def precisions_(self) -> np.ndarray:
         check_is_fitted(self)
+        # Woodbury's identity: only r × r matrices are inverted
         scaled = self.components_ / self.noise_variances_[:, None, :]  # GᵀΨ⁻¹
         inner = np.eye(scaled.shape[1]) + scaled @ self.loadings_
         diagonal = np.eye(scaled.shape[2]) / self.noise_variances_[:, :, None]

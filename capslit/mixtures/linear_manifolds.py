@@ -47,20 +47,17 @@ def _local_pca(X, weight, tangents, r):
     root = np.sqrt(share)
     mean = share @ X
     rows = (X - mean) * root[:, None]
-    if tangents is not None:
+    if tangents is not None:  # moved examples vary along their tangents as well
         weighed = tangents * root[:, None, None]
         rows = np.concatenate([rows, weighed.reshape(-1, p)])
     variance = np.sum(rows * rows, axis=0, dtype=np.float64)
+    # beyond the rank anything will do, but EM needs directions to turn
     axes = np.random.default_rng(0).standard_normal((r, p)) / math.sqrt(p)
     values = np.zeros(r)
     rank = min(r, *rows.shape)
     if rank:
-        _, lengths, directions = randomized_svd(
-            rows,
-            rank,
-            n_iter=4,
-            random_state=0,
-        )
+        # a start needs few digits: the leading directions without a full decomposition
+        _, lengths, directions = randomized_svd(rows, rank, n_iter=4, random_state=0)
         axes[:rank] = directions
         values[:rank] = lengths.astype(np.float64) ** 2
     return mean, variance, axes, values
@@ -71,20 +68,23 @@ def _component(X, weight, tangents, r, floor):
     mean, variance, axes, values = _local_pca(X, weight, tangents, r)
     remaining = max(np.sum(variance) - np.sum(values), 0)
     noise = remaining / max(len(variance) - r, 1) + floor  # per direction
-    loadings = axes.T * np.sqrt(np.maximum(values - noise, 0.01 * noise))
+    # probabilistic PCA: what a direction has beyond the noise; never 0, where EM would stay
+    lengths = np.sqrt(np.maximum(values - noise, 0.01 * noise))
+    loadings = axes.T * lengths
     unexplained = variance - np.sum(loadings**2, axis=1)
+    # no feature starts nearly without noise: it would outweigh all others
     return mean, loadings, np.maximum(unexplained, noise / 10)
 
 
 def _start(X, weight, tangents, labels, shape, floor):
     "ManifoldParameters of m components with r directions (shape m, r), from labels (n,)."
     m, r = shape
-    everybody = np.flatnonzero(weight > 0)
+    counted = np.flatnonzero(weight > 0)
     parts = []
     for j in range(m):
         rows = np.flatnonzero((labels == j) & (weight > 0))
-        if not rows.size:
-            rows = everybody
+        if not rows.size:  # a component without examples starts from all of them
+            rows = counted
         along = None if tangents is None else tangents[rows]
         mass = np.sum(weight[rows], dtype=np.float64)
         parts.append(
@@ -114,6 +114,7 @@ def _tied_start(X, weight, tangents, labels, shape, floor):
     """
     m, r = shape
     start = _start(X, weight, tangents, labels, (m, 0), floor)
+    # what is common to the components is seen after their means are taken out
     away = X - start.means[labels].astype(X.dtype)
     _, loadings, noise = _component(away, weight, tangents, r, floor)
     return start._replace(
@@ -217,10 +218,8 @@ class _Fit(EMEstimator, MixtureExamples):
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
         model, parameters = self._begin(data, rows, weight, along)
-        # whether the start depends on `random_state`
-        chance = self._size(rows)[0] > 1 and self.means_init is None
-        chance = chance or len(rows) < data.n_samples
-        drawn = chance and not self._goes_on()
+        m, _ = self._size(rows)
+        drawn = self._drawn(m, len(rows) == data.n_samples)
         chosen = self._learn(
             model,
             parameters,
@@ -252,7 +251,7 @@ class _Fit(EMEstimator, MixtureExamples):
         rng = check_random_state(self.random_state)
         ones = np.ones(len(X), X.dtype) if weight is None else weight
         X, origin, variance = centred(data, X, ones)
-        unit = variance or 1.0
+        unit = variance or 1.0  # constant examples have no variance to measure in
         self._choose(X, weight, tangents, unit, origin)
         m, r = self._size(X)
         if self._goes_on():
@@ -263,6 +262,7 @@ class _Fit(EMEstimator, MixtureExamples):
         else:
             start = _start
         starts = []
+        # from given means all starts would be the same
         for _ in range(1 if "means" in given else self.n_init):
             labels = np.zeros(len(X), int)
             if "means" in given:
@@ -285,7 +285,7 @@ class _Fit(EMEstimator, MixtureExamples):
         if self.means_init is not None:
             given["means"] = checked_means(self.means_init, m, p) - origin
         if getattr(self, "weights_init", None) is not None:
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore"):  # a component may be given no weight
                 given["log_weights"] = np.log(checked_weights(self.weights_init, m))
         return given
 
@@ -328,6 +328,7 @@ class _Mixture(
         X = self._checked(X)
         if tangents is None:
             return self._log_joint_of(X)
+        # each example has a matrix of t × p: fewer of them at a time
         return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256)
 
     @by_blocks
@@ -380,6 +381,7 @@ def _signed(columns):
     "Columns of (m, p, r) with the element of largest magnitude positive."
     largest = np.argmax(np.abs(columns), axis=1)[:, None, :]
     values = np.take_along_axis(columns, largest, axis=1)
+    # the sign of a direction is arbitrary: one rule makes fits comparable
     return columns * np.where(values < 0, -1, 1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-027
@@ -497,6 +499,7 @@ class MixtureOfPCA(_Mixture):
         if temperature == "auto":
             noise = np.mean(np.exp(start.log_noise), axis=-1)
             of_starts = np.sum(np.exp(start.log_weights) * noise, axis=1)
+            # one for all starts, whose scores are compared
             temperature = float(np.mean(of_starts))
         model = LinearManifolds(
             "none",
@@ -512,11 +515,13 @@ class MixtureOfPCA(_Mixture):
 
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
+        # variances along the final directions take one more pass
         work = em.BoundStep(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
         centres = statistics.first[0] / mass
         variances = np.sum(statistics.second[0] / mass - centres**2, axis=1)
+        # EM finds the subspace; its principal axes come from the loadings
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
         kept = lengths > 1e-10 * np.max(lengths, axis=1, keepdims=True)
         if self.explained_variance is not None:
@@ -528,7 +533,8 @@ class MixtureOfPCA(_Mixture):
             2,
         )
         self.explained_variances_ = lengths**2 * kept
-        unexplained = np.maximum(variances - np.sum(self.explained_variances_, axis=1), 0)
+        explained = np.sum(self.explained_variances_, axis=1)
+        unexplained = np.maximum(variances - explained, 0)  # below 0 by rounding
         remaining = directions.shape[1] - np.sum(kept, axis=1)
         self.noise_variances_ = unexplained / np.maximum(remaining, 1)
         self.weights_ = mass[:, 0] / np.sum(mass)
@@ -557,6 +563,7 @@ class MixtureOfPCA(_Mixture):
         are as long as their standard deviations.
         """
         last = super()._last_fit(origin, size)
+        # EM learns unnormalised directions; their lengths tell principal ones apart in `_keep`
         lengths = np.sqrt(self.explained_variances_)[None, :, None, :]
         return last._replace(
             log_weights=np.log(self.weights_)[None], loadings=last.loadings * lengths

@@ -103,10 +103,20 @@ def _forward(initial, matrices, log_outputs):
             predicted[t] = _product_step(filtered[t - 1], matrices)
         joint = np.log(predicted[t])
         joint += log_outputs[t]
-        np.maximum.reduce(joint, axis=1, keepdims=True, out=top[t])
+        np.maximum.reduce(
+            joint,
+            axis=1,
+            keepdims=True,
+            out=top[t],
+        )
         joint -= top[t]
         np.exp(joint, out=joint)
-        np.add.reduce(joint, axis=1, keepdims=True, out=total[t])
+        np.add.reduce(
+            joint,
+            axis=1,
+            keepdims=True,
+            out=total[t],
+        )
         np.divide(joint, total[t], out=filtered[t])
     log_evidence = np.log(total) + top
     return predicted, filtered, log_evidence[:, :, 0]
@@ -126,7 +136,12 @@ def _forward_backward(initial, matrices, log_outputs):
         future = _product_step(ratio[t + 1], backwards)
         np.multiply(filtered[t], future, out=posterior[t])
         np.divide(posterior[t], predicted[t], out=ratio[t])
-    return _Smoothed(posterior, filtered, ratio, log_evidence)
+    return _Smoothed(
+        posterior,
+        filtered,
+        ratio,
+        log_evidence,
+    )
 
 # %% ../../nbs/factorial/chains.ipynb #cell-038
 def _joined(a):
@@ -179,7 +194,12 @@ def _checked_batch(parameters, batch):
         np.asarray(lengths),
         (Y.shape[0],),
     )
-    check_values("lengths", lengths, lower=1, upper=Y.shape[1])
+    check_values(
+        "lengths",
+        lengths,
+        lower=1,
+        upper=Y.shape[1],
+    )
     if row is not None:
         row = check_shape(
             "row",
@@ -481,7 +501,13 @@ def _remembered(model, parameters, Y, mask, row):
     "`_mean_field` from the memory of sequences numbered `row`, which its result then replaces."
     sweeps = (model.n_sweeps, model.sweep_tol)
     if model.memory is None:
-        return _mean_field(parameters, Y, mask, None, *sweeps)
+        return _mean_field(
+            parameters,
+            Y,
+            mask,
+            None,
+            *sweeps,
+        )
     q, d, k = parameters.log_initial.shape
     T = len(Y)
     if model.streams is None:

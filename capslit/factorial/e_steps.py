@@ -478,7 +478,12 @@ def _exact_posterior(field, weight):
         for part in products.parts:
             fields = np.ascontiguousarray(field.linear[part].T)
             w = weight[part]
-            sums, logs = _part(products, fields, w, np.ones(len(w)))
+            sums, logs = _part(
+                products,
+                fields,
+                w,
+                np.ones(len(w)),
+            )
             means[part] = sums.T
             bound[part] += logs
     moments, counts = products.totals()
@@ -609,7 +614,12 @@ class MeanField(BaseEstimator):
     def check(self, d: int, k: int) -> None:
         "ValueError for impossible settings."
         check_count("n_sweeps", self.n_sweeps)
-        check_number("tol", self.tol, at_least=0, infinite=True)
+        check_number(
+            "tol",
+            self.tol,
+            at_least=0,
+            infinite=True,
+        )
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
@@ -1017,7 +1027,12 @@ class Truncated(BaseEstimator):
         )
         kept = np.zeros((b, self.n_configurations, d), np.int16)
         kept[:, :size] = states
-        posterior = _posterior_among(field, weight, states, joint)
+        posterior = _posterior_among(
+            field,
+            weight,
+            states,
+            joint,
+        )
         return posterior._replace(kept=kept)
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-084

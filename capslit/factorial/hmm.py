@@ -161,7 +161,7 @@ class _Sequences(NamedTuple):
     beyond: np.ndarray  # (n_total,), what log-densities lack for X that was moved nearer
     log_unit: float  # of the density of one observation
 
-
+# %% ../../nbs/factorial/hmm.ipynb #hmm-densities
 class _ChainsDensities(_ChainsFit):
     "Base of `FactorialHMM`: log-densities, and criteria made of them."
 

@@ -207,7 +207,7 @@ def _score_weights(
             penalty = 0.5 * ridge * np.sum(W * W, axis=0)
             return np.sum(cross * W, axis=0) - (cumulants + penalty)
 
-    W = start.copy()  # the log-likelihood is concave in W: any start leads to the maximum
+    W = start.copy()  # the expected log-likelihood is concave in W: any start will do
     current = value(W)
     for _ in range(n_steps):
         before = current

@@ -321,7 +321,7 @@ class _Choice:
             "tied": self.tied,
         }
 
-
+# %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7-2
 def _best_size(trials, m, r, noise, tied):
     """Components, factors and kind of noise (noise, tied), chosen where they are "auto"."""
     n, p = trials.data[0].shape
@@ -466,7 +466,7 @@ class _Stack(_Choice):
         self.tied_ = False
         self.added_noise_ = min(shares)
 
-
+# %% ../../nbs/mixtures/factor_analysers.ipynb #stack-1-1
 def _member(weight, m, r, kind, share):
     "The entry of `stack_` for a member."
     noise, tied = kind

@@ -284,7 +284,8 @@ def _checked_batch(parameters, batch):
     x = check_shape("x", as_floating("x", x), (None, p))
     n = x.shape[0]
     weight = checked_like("weight", weight, (n,), x)
-    return x, weight, checked_like("tangents", tangents, (n, None, p), x)
+    tangents = checked_like("tangents", tangents, (n, None, p), x)
+    return x, weight, tangents
 
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-065
 def _statistics(batch, q, z, form, likelihood, bound, added):
@@ -654,10 +655,15 @@ class LinearManifolds:
         else:
             G, log_noise = _noise_step(self, second, statistics)
             log_weights = log_proportions(mass)
-        learned = ManifoldParameters(log_weights, mean, G, log_noise)
+        learned = ManifoldParameters(
+            log_weights,
+            mean,
+            G,
+            log_noise,
+        )
         return _revived(learned, mass, weighed=self.noise != "none")
 
-
+# %% ../../nbs/mixtures/factor_analysis.ipynb #cell-072-1
 def _noise_step(model, second, statistics):
     "Loadings (k, m, p, r) and log noise variances (k, m, p) from moments diag S, S V and VᵀSV."
     variance, cross, inner = second

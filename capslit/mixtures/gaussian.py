@@ -137,7 +137,12 @@ def mixture_parameters(weights: Any, means: Any, covariances: Any) -> MixturePar
     S = np.asarray(covariances, dtype=np.float64)
     # zeros as typical variances: a given covariance need not be large, only positive
     U = _roots(S, np.zeros_like(means), strict=False)
-    return MixtureParameters(log_proportions(weights), means, S, U)
+    return MixtureParameters(
+        log_proportions(weights),
+        means,
+        S,
+        U,
+    )
 
 # %% ../../nbs/mixtures/gaussian.ipynb #cell-048
 class _Distances(NamedTuple):
@@ -311,7 +316,8 @@ def _checked_block(parameters, batch):
     check_shape("log_weights", parameters.log_weights, (k, m))
     x, weight = batch
     x = check_shape("x", as_floating("x", x), (None, p))
-    return x, checked_like("weight", weight, (x.shape[0],), x)
+    weight = checked_like("weight", weight, (x.shape[0],), x)
+    return x, weight
 
 
 def checked_like(name, a, shape, x):
@@ -454,7 +460,12 @@ class Mixtures:
         first, second, mu = map(by_problem, (*sums, distances.means))
         mass = xp.sum(r, axis=2, dtype=xp.float64)
         if x.dtype != xp.float64:  # the differences were from rounded means
-            first, second = _recentred(mass, first, second, mu - means)
+            first, second = _recentred(
+                mass,
+                first,
+                second,
+                mu - means,
+            )
         return MixtureStatistics(
             mass,
             first,

@@ -6,7 +6,6 @@
 __all__ = ['Momentum', 'Squarem', 'Anderson', 'SafeMomentum']
 
 # %% ../../nbs/em/acceleration.ipynb #cell-002
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +21,19 @@ def _dot(a, b):
     "Inner product of two sets of parameters, one number per problem."
 
     def product(x, y):
-        return to_numpy(namespace(x).sum(x * y, axis=tuple(range(1, x.ndim))))
+        entries = tuple(range(1, x.ndim))  # all axes but that of the problems
+        total = namespace(x).sum(x * y, axis=entries)
+        return to_numpy(total).astype(np.float64)
 
-    return sum(product(x, y).astype(np.float64) for x, y in zip(a, b))
+    return sum(map(product, a, b))
 
 
 def _times(numbers, a):
     "A set of parameters, multiplied by one number per problem."
 
     def product(x):
-        factor = np.reshape(numbers, (-1,) + (1,) * (x.ndim - 1))
+        shape = (-1,) + (1,) * (x.ndim - 1)
+        factor = np.reshape(numbers, shape)
         return x * namespace(x).asarray(factor, dtype=x.dtype, device=array_device(x))
 
     return tree_map(product, a)
@@ -121,10 +123,13 @@ class Squarem:
         # r: the last change by EM; v: the change of that change
         r = _difference(here, memory["origin"])
         v = _difference(_difference(image, here), r)
-        ratio = np.sqrt(_dot(r, r) / np.maximum(_dot(v, v), np.finfo(float).tiny))
+        bend = np.maximum(_dot(v, v), np.finfo(float).tiny)  # 0 where EM is at rest
+        ratio = np.sqrt(_dot(r, r) / bend)
         # reach 1 is two steps of EM; −‖r‖/‖v‖ is Varadhan and Roland's step length
         reach = np.clip(ratio, 1, limit)
-        leap = _sum(memory["origin"], _times(2 * reach, r), _times(reach**2, v))
+        straight = _times(2 * reach, r)
+        bent = _times(reach**2, v)
+        leap = _sum(memory["origin"], straight, bent)
         plain = choose(accepted, image, memory["fallback"])
         after = choose((phase == 1) & (reach > 1), leap, plain)
         memory = {
@@ -165,7 +170,8 @@ class Anderson:
     def start(self, parameters: Any) -> dict:
         k = parameters[0].shape[0]
         nothing = _times(np.zeros(k), parameters)
-        slots = {f"{kind}{i}": nothing for kind in ("step", "bend") for i in range(self.order)}
+        names = [f"{kind}{i}" for kind in ("step", "bend") for i in range(self.order)]
+        slots = dict.fromkeys(names, nothing)
         return slots | {
             "before": parameters,
             "residual": nothing,
@@ -180,41 +186,48 @@ class Anderson:
     def propose(self, memory: Any, here: Any, image: Any, objective: Any) -> tuple:
         accepted = (memory["seen"] < 2) | (objective >= memory["level"])
         residual = _difference(image, here)
-        known = np.where(accepted, memory["seen"], 0)
         # after a rejected leap the history belongs to another place, and is dropped
-        steps = self._shift("step", memory, _difference(here, memory["before"]), known)
-        bends = self._shift("bend", memory, _difference(residual, memory["residual"]), known)
+        count = np.where(accepted, memory["seen"], 0)
+        step = _difference(here, memory["before"])
+        bend = _difference(residual, memory["residual"])
+        steps = self._shift("step", memory, step, count)
+        bends = self._shift("bend", memory, bend, count)
         weights = _mixing(bends, residual)
-        mixed = (_times(-g, _sum(s, b)) for g, s, b in zip(weights, steps, bends))
+        mixed = [
+            _times(-weight, _sum(step, bend)) for weight, step, bend in zip(weights, steps, bends)
+        ]
         fallback = choose(accepted, image, memory["fallback"])
-        after = choose(accepted & (known > 0), _sum(image, *mixed), fallback)
+        after = choose(accepted & (count > 0), _sum(image, *mixed), fallback)
         slots = {f"step{i}": step for i, step in enumerate(steps)}
         slots |= {f"bend{i}": bend for i, bend in enumerate(bends)}
         memory = slots | {
             "before": here,
             "residual": residual,
             "fallback": fallback,
-            "seen": np.where(accepted, known + 1, 0),
+            "seen": np.where(accepted, count + 1, 0),
             "level": np.where(accepted, objective, -np.inf),
         }
         return after, memory, accepted
 
-    def _shift(self, kind, memory, newest, known):
-        "The remembered differences, the newest first; zero where too few points were seen."
-        kept = [newest] + [memory[f"{kind}{i}"] for i in range(self.order - 1)]
+    def _shift(self, kind, memory, newest, count):
+        "The remembered differences, the newest first; zero beyond the `count` that there are."
+        older = [memory[f"{kind}{i}"] for i in range(self.order - 1)]
         nothing = tree_map(lambda a: a * 0, memory[f"{kind}0"])
-        return [choose(known > i, difference, nothing) for i, difference in enumerate(kept)]
+        return [choose(count > i, a, nothing) for i, a in enumerate([newest, *older])]
 
 # %% ../../nbs/em/acceleration.ipynb #cell-015-1
 def _mixing(bends, residual):
     "The coefficients of the least-squares problem, one array (k,) per difference."
-    gram = np.stack([[_dot(a, b) for a in bends] for b in bends]).transpose(2, 0, 1)
+    gram = np.stack([[_dot(a, b) for a in bends] for b in bends])
     right = np.stack([_dot(b, residual) for b in bends], axis=1)
-    gram, right = np.nan_to_num(gram), np.nan_to_num(right)  # of points discarded anyway
+    gram = np.nan_to_num(gram.transpose(2, 0, 1))  # NaN belongs to points discarded anyway
+    right = np.nan_to_num(right)
     size = np.trace(gram, axis1=1, axis2=2)[:, None, None]
     # differences become parallel near convergence
-    ridge = (1e-10 * size + np.finfo(float).tiny) * np.eye(len(bends))
-    return np.linalg.solve(gram + ridge, right[:, :, None])[:, :, 0].T
+    least = 1e-10 * size + np.finfo(float).tiny
+    ridge = least * np.eye(len(bends))
+    weights = np.linalg.solve(gram + ridge, right[:, :, None])
+    return weights[:, :, 0].T
 
 # %% ../../nbs/em/acceleration.ipynb #cell-018
 @dataclass(frozen=True)
@@ -254,65 +267,3 @@ class SafeMomentum:
             "level": np.where(accepted, objective, -np.inf),
         }
         return after, memory, accepted
-
-# %% ../../nbs/em/acceleration.ipynb #foretold-3
-@dataclass(frozen=True)
-class _ErrorModes:
-    "A distance from a maximum by eigenvectors of EM's derivative: eigenvalues and squared lengths."
-
-    rates: np.ndarray
-    squares: np.ndarray
-
-    @property
-    def slowest(self) -> float:
-        "The largest eigenvalue that matters to the objective."
-        share = self.squares * (1 - self.rates)
-        return float(self.rates[share > 1e-12 * share.sum()].max())
-
-    @property
-    def best_momentum(self) -> float:
-        "γ* of the slowest eigenvalue."
-        return float((1 - np.sqrt(1 - self.slowest)) ** 2)
-
-    def gaps(self, n: int, momentum: float = 0.0) -> np.ndarray:
-        "How far the objective is below its maximum, now and after each of n iterations (n + 1,)."
-        before = now = np.ones_like(self.rates)
-        found = []
-        for _ in range(n + 1):
-            found.append(np.sum(self.squares * (1 - self.rates) * now**2) / 2)
-            before, now = now, (self.rates + momentum) * now - momentum * before
-        return np.array(found)
-
-# %% ../../nbs/em/acceleration.ipynb #foretold-4
-def _error_modes(
-    product: Callable, distance: np.ndarray, inner: Callable, count: int = 40
-) -> _ErrorModes:
-    """ErrorModes of a distance from a maximum, by Lanczos' method.
-
-    Parameters
-    ----------
-    product : function
-        The derivative of EM at the maximum, times an array.
-    distance : array
-        Parameters now, less those of the maximum.
-    inner : function
-        The inner product of two arrays in which the derivative is symmetric.
-    count : int
-        How many products are made.
-    """
-    size = np.sqrt(inner(distance, distance))
-    diagonal = []
-    beside = []
-    basis = [distance / size]
-    for _ in range(count):
-        v = product(basis[-1])
-        diagonal.append(inner(basis[-1], v))
-        for old in basis * 2:  # twice: rounding
-            v = v - inner(old, v) * old
-        beside.append(np.sqrt(max(inner(v, v), 0.0)))
-        if beside[-1] < 1e-10:
-            break
-        basis.append(v / beside[-1])
-    off = np.array(beside[: len(diagonal) - 1])
-    rates, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
-    return _ErrorModes(rates, size**2 * vectors[0] ** 2)

@@ -39,33 +39,46 @@ ESTIMATORS = {
 }
 
 
-def stack_above_e_step(fit):
-    """The names of the functions of capslit on the stack when the mathematics of the last E-step
-    begins, `fit` first.
+def stacks_above_e_steps(fit):
+    """The names of the functions of capslit on the stack when the mathematics of an E-step begins,
+    `fit` first, for each E-step.
     """
-    found = []
+    stacks = []
 
     def watch(frame, event, arg):
         if event == "call" and frame.f_code.co_name in ("e_step", "_statistics_by_arrays"):
-            found.clear()  # another estimator may have made the start
+            names = []
             while frame is not None:
                 if (
                     "capslit" in frame.f_code.co_filename
                     and "/tests/" not in frame.f_code.co_filename
                 ):
-                    found.append(frame.f_code.co_name)
+                    names.append(frame.f_code.co_name)
                 frame = frame.f_back
+            stacks.append(names[::-1])
 
     sys.setprofile(watch)
     try:
         fit()
     finally:
         sys.setprofile(None)
-    return found[::-1]
+    return stacks
 
 
 @pytest.mark.filterwarnings("ignore")
 @together("name", ESTIMATORS)
 def test_at_most_eight_frames_from_fit_to_the_e_step(name):
-    names = stack_above_e_step(ESTIMATORS[name])
+    # the last one, for another estimator may have made the start
+    names = stacks_above_e_steps(ESTIMATORS[name])[-1]
     assert names and names[-1] in ("e_step", "_statistics_by_arrays") and len(names) <= 8, names
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_at_most_eight_frames_in_a_search():
+    stacks = stacks_above_e_steps(
+        lambda: CapsuleClassifier(n_jobs=1).fit(X, (3 * X[:, 0]).astype(int))
+    )
+    searched = [names for names in stacks if "choose" in names]
+    assert searched and searched != stacks
+    assert {names[-1] for names in stacks} == {"e_step", "_statistics_by_arrays"}
+    assert max(map(len, stacks)) <= 8, max(stacks, key=len)

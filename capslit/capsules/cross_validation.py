@@ -64,9 +64,9 @@ def _prepared_fold(estimator, examples, rows, y, w):
         held_out = rows[stopping]
     part = examples.select(train, y, w)
     # settings that are chosen differ between folds, so a stack has none
-    estimator._settle(estimator._search_space().given(part.origin))
-    seen = np.zeros(len(examples.classes), bool)
-    model, parameters, _ = estimator._start(part, seen, estimator._n_starts)
+    estimator._settle(estimator._search_space().fixed(part.origin))
+    learned = np.zeros(len(examples.classes), bool)
+    model, parameters, _ = estimator._start(part, learned, estimator._n_starts)
     return _Fold(estimator, part, train, held_out, model, parameters)
 
 # %% ../../nbs/capsules/cross_validation.ipynb #cell-006
@@ -244,7 +244,7 @@ def _check_shareable(estimator):
             " sklearn.model_selection.cross_validate, or set it to None"
         )
 
-
+# %% ../../nbs/capsules/cross_validation.ipynb #cell-011-b
 def _numbers(rows, n):
     "The indices of some of n examples, which a splitter may also give as a mask or from the end."
     rows = check_shape(

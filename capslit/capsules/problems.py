@@ -133,7 +133,7 @@ def initial_weights(
             short.update(classes.tolist())
     return weights, short
 
-
+# %% ../../nbs/capsules/problems.ipynb #cell-008-b
 def _subspace(moments, targets, classes, dim, affine, rng, columns):
     """Initial rows (d, p) of the capsule of some classes in a problem with targets (n_classes,),
     and how many of them are principal directions, not random ones.
@@ -222,7 +222,7 @@ def _widened(roots, width):
         return roots
     return np.pad(roots, [(0, 0), (0, 0), (0, width - roots.shape[2])])
 
-
+# %% ../../nbs/capsules/problems.ipynb #thin-2-b
 def stacked_solvers(solvers: Sequence[LeastSquares], k: int, like: Any = None) -> LeastSquares:
     "The solver of the k problems of each of several solvers, one after the other."
     width = max(solver.root.shape[2] for solver in solvers)
@@ -274,14 +274,14 @@ def least_squares(
     ranks = []
     # one after another, for they are large
     for q, takes_part in enumerate(targets[:k] >= 0):
-        own = gram[takes_part] if paired else gram
-        own = own.sum(0)
+        total = gram[takes_part] if paired else gram
+        total = total.sum(0)
         root = None
         if paired and inertia == 0:
-            root = _thin_root(own, penalty[q], affine)
+            root = _thin_root(total, penalty[q], affine)
         if root is None:
-            own.flat[:: p + 1] += penalty[q] + inertia
-            root, rank = root_of_inverse(own)
+            total.flat[:: p + 1] += penalty[q] + inertia
+            root, rank = root_of_inverse(total)
         else:
             rank = root.shape[1]
         roots = _widened(roots, max(root.shape[1], roots.shape[2]))

@@ -106,7 +106,7 @@ def folds_of(cv: Any, X: Any, y: Any, groups: Any = None) -> np.ndarray:
             )
     return fold
 
-
+# %% ../../nbs/capsules/search.ipynb #search-folds_of-b
 def _renumbered(fold):
     "The folds (n,) of a sample, numbered from 0; ValueError if it has no held-out example."
     if np.max(fold, initial=-1) < 0:
@@ -391,7 +391,7 @@ def _sorted_columns(x, weight):
     order = np.argsort(x, axis=0)
     return np.take_along_axis(x, order, axis=0), np.cumsum(weight[order], axis=0)
 
-
+# %% ../../nbs/capsules/search.ipynb #search-tails-b
 def _heavy_tails(x, unit=1.0, weight=None):
     """Centres and widths (2, p) for `compressed`: medians, and the median distance from them of
     the values that differ from them. The width is 0 unless the farthest value of the column is
@@ -490,7 +490,7 @@ def _feature_maps(
             maps.append(kernel_features(x, kind, gamma, n_landmarks, length, rng, scaling))
     return maps
 
-
+# %% ../../nbs/capsules/search.ipynb #search-maps-b
 def _gammas(kernel, length):
     "The γ to choose from, for inputs of this root mean square length."
     if callable(kernel.kind):
@@ -713,7 +713,7 @@ def _iterations(design):
     "Iterations after which each of the three steps of a search ends."
     return [min(n, design.max_iter) for n in STEPS]
 
-
+# %% ../../nbs/capsules/search.ipynb #search-compare-b
 def _compare(candidates, examples, rng):
     """The rows of all candidates, and the `_Trial` with the smallest log loss in the folds: of one
     alpha, in as many folds as tell its sharpness.
@@ -813,7 +813,7 @@ class SearchSpace:
     folds: Any = 3
     knows_sharpness: bool = False
 
-    def given(self, origin: Any) -> Choice:
+    def fixed(self, origin: Any) -> Choice:
         """The choice without a search: what was given, no prior and no sharpness instead of "auto",
         and the first of several dimensions. An `origin` (p,) is subtracted from the inputs.
         """
@@ -907,7 +907,7 @@ def _seed(rng):
     "A seed for a function of scikit-learn."
     return int(rng.integers(2**31))
 
-
+# %% ../../nbs/capsules/search.ipynb #search-sample-b
 def _sample(data, rng):
     """`Examples` in no fold, and their numbers (n,): all of up to 2,000 (sparse inputs with more
     than 1,000 columns: 1,000), and of more the same share of each class.
@@ -1007,7 +1007,7 @@ def _maps(space, data, examples, scalings, rng):
         space.is_shifted(data.origin),
     )
 
-
+# %% ../../nbs/capsules/search.ipynb #search-candidates-of-b
 def _candidates(space, data, examples, rng):
     "The `_Candidates` that the sample pays for, without their rings."
     x = examples.x
@@ -1024,7 +1024,7 @@ def _candidates(space, data, examples, rng):
     dims = capsule_dims_tried(space.capsule_dim)
     return _Candidates([space.design(data.classes, dim) for dim in dims], maps, alphas)
 
-
+# %% ../../nbs/capsules/search.ipynb #search-candidates-of-c
 def _alpha_without_folds(candidates, data, examples):
     "The value of `alpha` to take if folds are not worth it; None if they are."
     n = len(examples.y)
@@ -1049,14 +1049,14 @@ def _n_columns(data, maps):
 # %% ../../nbs/capsules/search.ipynb #search-choose
 def choose(space: SearchSpace, data: TrainingData) -> Choice:
     "The settings that `fit` learns with: those given, and the best of the others."
-    given = space.given(data.origin)
+    fixed = space.fixed(data.origin)
     if space.is_settled:
-        return given
+        return fixed
     rng = space.generator()
     examples, numbers = _sample(data, rng)
     n, p = examples.x.shape
     candidates = _candidates(space, data, examples, rng)
-    choice = given._replace(features=candidates.maps[0], alpha=candidates.alphas[0])
+    choice = fixed._replace(features=candidates.maps[0], alpha=candidates.alphas[0])
     if candidates.number == 1 and not space.wants_sharpness:
         return _enlarged(space, data, choice, n, rng)
     if isinstance(space.folds, Integral):
@@ -1077,7 +1077,7 @@ def choose(space: SearchSpace, data: TrainingData) -> Choice:
         rows, trial = _compare(candidates._replace(rings=rings), examples, weights_rng)
         choice = _settle(rows, trial, examples)
     if isinstance(space.sharpness, Real):
-        choice = choice._replace(sharpness=given.sharpness)
+        choice = choice._replace(sharpness=fixed.sharpness)
     return _enlarged(space, data, choice, n, rng)
 
 # %% ../../nbs/capsules/search.ipynb #search-enlarged
@@ -1087,9 +1087,9 @@ def _enlarged(space, data, choice, n, rng):
     """
     if data.n_samples <= n:
         return choice
-    looks_again = isinstance(space.alpha, str) and not data.sparse
-    maps = _larger_maps(space, data, choice.features, looks_again, rng)
-    if looks_again:
+    has_second_look = isinstance(space.alpha, str) and not data.sparse
+    maps = _larger_maps(space, data, choice.features, has_second_look, rng)
+    if has_second_look:
         return _second_look(space, data, choice, maps, choice.alpha * n, rng)
     alpha = choice.alpha
     if isinstance(space.alpha, str):
@@ -1103,11 +1103,11 @@ def _changed(choice, features, alpha):
     return choice._replace(features=features, alpha=alpha, weights=weights)
 
 # %% ../../nbs/capsules/search.ipynb #search-enlarged-2
-def _larger_maps(space, data, features, looks_again, rng):
-    "Maps with the landmarks that all examples pay for; of several values of γ if `looks_again`."
+def _larger_maps(space, data, features, has_second_look, rng):
+    "Maps with the landmarks that all examples pay for, of several γ for a second look."
     n_landmarks = _n_landmarks(space, data, data.n_samples)
     is_kernel = getattr(features, "kernel", None) is not None
-    auto = looks_again and space.kernel.kind == "auto"
+    auto = has_second_look and space.kernel.kind == "auto"
     if not auto and not (is_kernel and n_landmarks > len(features.landmarks)):
         return [features]
     scaling = Scaling()
@@ -1168,7 +1168,7 @@ def choose_online(space: SearchSpace, data: TrainingData) -> Choice:
     asked for; the first of several capsule dimensions.
     """
     rng = space.generator()
-    choice = space.given(data.origin)
+    choice = space.fixed(data.origin)
     kernel = as_kernel(None)
     if space.kernel.kind != "auto":
         kernel = _affordable_kernel(space, data)
@@ -1183,7 +1183,7 @@ def choose_online(space: SearchSpace, data: TrainingData) -> Choice:
         alpha = ALPHAS[1] * _mean_variance(examples.x, examples.weight)
     return choice._replace(features=maps[0], alpha=alpha)
 
-
+# %% ../../nbs/capsules/search.ipynb #search-online-b
 def _warn_of_units(x):
     "Warn of a column of x (n, p) that varies a hundred times as much as the median one."
     spread = _spreads(x)

@@ -279,7 +279,13 @@ def draw_pad(record: Record) -> Any:
     axis.imshow(image, cmap=ink_colours())
     axis.set_axis_off()
     for k, axis in enumerate(right.subplots(2, 5).flat):
-        _draw_disc(axis, pose[k], squashed[k], images[k], is_drawn=k == 3)
+        _draw_disc(
+            axis,
+            pose[k],
+            squashed[k],
+            images[k],
+            is_drawn=k == 3,
+        )
         axis.set(xlim=(-1.8, 1.8), ylim=(-1.8, 1.8), aspect="equal")
         axis.set_title(f"{k}: {share[k]:.0%}", fontsize=10, y=-0.1)
         axis.set_axis_off()

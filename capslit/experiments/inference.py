@@ -94,10 +94,14 @@ def _mean_field(values, start=0.5, sweeps=100):
     bounds = []
     while True:
         # xlogy is 0 at certain probabilities, where the logarithm alone is not finite
-        entropy = -np.sum(xlogy(rho, rho) + xlogy(1 - rho, 1 - rho), axis=1)
+        on = xlogy(rho, rho)
+        off = xlogy(1 - rho, 1 - rho)
+        entropy = -np.sum(on + off, axis=1)
         bounds.append(np.sum(_products(rho) * values, axis=1) + entropy)
-        converged = len(bounds) > 1 and np.max(bounds[-1] - bounds[-2]) < 1e-9
-        if converged or len(bounds) > sweeps:
+        gain = np.inf
+        if len(bounds) > 1:
+            gain = np.max(bounds[-1] - bounds[-2])
+        if gain < 1e-9 or len(bounds) > sweeps:
             return rho, bounds
         for k in range(K):
             # In turn, not at once: only then does the bound never fall
@@ -118,7 +122,8 @@ def _set_values(templates, X, cost=0.0, visible=1.0, margin=1e-12):
     mu = np.clip(mu, margin, 1 - margin)
     off = np.log1p(-mu) * visible
     log_odds = np.log(mu) * visible - off
-    return X @ log_odds.T + np.sum(off, axis=1) - cost * np.sum(sets, axis=1)
+    likelihood = X @ log_odds.T + np.sum(off, axis=1)
+    return likelihood - cost * np.sum(sets, axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-09
 def _relaxed_value(X, templates, a, cost, q):
@@ -133,7 +138,8 @@ def _relaxed_value(X, templates, a, cost, q):
     highest = np.where(U > q, np.argmax(votes, axis=1), -1)
     lowest = np.where(L < q, np.argmin(votes, axis=1), -1)
     owns = (highest[:, None] == experts) | (lowest[:, None] == experts)
-    gradient = np.sum(owns * slope[:, None] * (templates - q), axis=2) - cost
+    change = owns * slope[:, None] * (templates - q)
+    gradient = np.sum(change, axis=2) - cost
     logs = np.log(np.where(X == 1, mu, 1 - mu))
     return np.sum(logs, axis=1) - cost * np.sum(a, axis=1), gradient
 
@@ -420,6 +426,7 @@ def _compare_in_scenes(settings, bench, data):
     b, p = levels[[0, -1]]
     cost = math.log(len(masks))
     x = scenes.noisy.reshape(len(scenes.noisy), -1)
+    # What ink on a pixel gains, black or white
     g = np.where(x, np.log(p / b), np.log((1 - p) / (1 - b)))
     true = _as_activations(
         Found(
@@ -483,7 +490,11 @@ def _compare_costs(settings, bench, data):
                 "active": np.mean(active.sum(axis=1)),
                 "strangers": np.mean(active[:, 8:].sum(axis=1)),
                 "missed": np.mean(np.sum(true & ~active[:, :8], axis=1)),
-                "told": _told(pursuit.log_likelihood, active.sum(axis=1), len(templates)),
+                "told": _told(
+                    pursuit.log_likelihood,
+                    active.sum(axis=1),
+                    len(templates),
+                ),
             }
         runs.append(rows)
     return by_variant(runs), {}
@@ -498,7 +509,8 @@ def _learn_with_costs(settings, bench, data):
     test, _ = _drawn_with_experts(settings["n_test"], np.random.RandomState([bench.seed, 400]))
     runs = []
     for run in range(settings["n_runs"]):
-        X, _ = _drawn_with_experts(settings["n"], np.random.RandomState([bench.seed, 401 + run]))
+        rng = np.random.RandomState([bench.seed, 401 + run])
+        X, _ = _drawn_with_experts(settings["n"], rng)
         rows = {}
         for name, cost in settings["costs"].items():
             model = CompositionalModel(**options, expert_cost=cost, random_state=run).fit(X)
@@ -568,8 +580,9 @@ def _grey_values(templates, X, kind, variance, cost, visible=1.0):
         1 - 1e-3,
     )
     # Without the squares of the image, which are the same for all sets
-    values = ((X * visible) @ mu.T - 0.5 * np.sum(visible * mu**2, axis=1)) / variance
-    return values - cost * np.sum(sets, axis=1)
+    products = (X * visible) @ mu.T
+    squares = np.sum(visible * mu**2, axis=1)
+    return (products - 0.5 * squares) / variance - cost * np.sum(sets, axis=1)
 
 
 def _grey_estimate(templates, X, kind, variance, cost, foretell=False):
@@ -581,7 +594,8 @@ def _grey_estimate(templates, X, kind, variance, cost, foretell=False):
     if not foretell:
         return mu[np.argmax(aim(), axis=1)]
     D = np.arange(X.shape[1])
-    return np.stack([mu[np.argmax(aim(D != d), axis=1), d] for d in D], axis=1)
+    best = [np.argmax(aim(D != d), axis=1) for d in D]
+    return np.stack([mu[sets, d] for d, sets in enumerate(best)], axis=1)
 
 # %% ../../nbs/experiments/inference.ipynb #inference-36
 def _learn_grey(X, kind, K, n_steps, rng):
@@ -641,9 +655,16 @@ def _compare_grey(settings, bench, data):
             X, X_test = images
             # The three readings begin from the same images
             rng = np.random.RandomState([bench.seed, 600 + run])
-            templates, variance = _learn_grey(X, kind, K, settings["n_steps"], rng)
+            templates, variance = _learn_grey(
+                X,
+                kind,
+                K,
+                settings["n_steps"],
+                rng,
+            )
             aim = (templates, X_test, kind, variance, math.log(K))
-            active = all_sets(K)[np.argmax(_grey_values(*aim), axis=1)].sum(axis=1)
+            best = np.argmax(_grey_values(*aim), axis=1)
+            active = all_sets(K)[best].sum(axis=1)
             # Binary models, too, are measured on the grey images
             rows[name] = {
                 "rebuilt": _squared_error(test, _grey_estimate(*aim)),
@@ -724,7 +745,8 @@ def _find_bars(settings, bench, data):
                 settings["penalties"],
             )
             # A method with several penalties is given credit for its best one
-            counts.append(max(int(np.sum(recovery(p, truth=bars) > FOUND)) for p in tried))
+            n_found = [int(np.sum(recovery(p, truth=bars) > FOUND)) for p in tried]
+            counts.append(max(n_found))
         return counts
 
     return {

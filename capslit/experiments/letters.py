@@ -63,7 +63,12 @@ def _normalise(image, side=56, extent=40.0, stroke=4.0):
     beyond = np.where(ink, 0.5 - inside, outside - 0.5)  # pixels from the ink's edge
     grid = (np.arange(side) - (side - 1) / 2) / scale
     rows, columns = np.meshgrid(*(grid + middle / 2 for middle in low + high), indexing="ij")
-    beyond = ndimage.map_coordinates(beyond, [rows, columns], order=1, mode="nearest")
+    beyond = ndimage.map_coordinates(
+        beyond,
+        [rows, columns],
+        order=1,
+        mode="nearest",
+    )
     return (scale * (beyond + NATIVE / 2) <= stroke / 2).astype(np.uint8)
 
 # %% ../../nbs/experiments/letters.ipynb #cell-008
@@ -395,7 +400,11 @@ def _letters_parts(data, profile):
     # Other data sets are tried as the embedded digits are
     name = data if data in PLAN else "digits"
     plan = PLAN[name]
-    shared = {"letters": plan["letters"], "grid": GRIDS[name], "max_iter": 8}
+    shared = {
+        "letters": plan["letters"],
+        "grid": GRIDS[name],
+        "max_iter": 8,
+    }
     n_new = 20
     choices = CHOICES
     largest = [("sharper", MOTIONS[-1], 4)]
@@ -407,12 +416,21 @@ def _letters_parts(data, profile):
     sizes = list(plan["sizes"])
     held_out = [(settings, motion, k) for settings, motion in choices for k in sizes]
     held_out += [(settings, MOTIONS[-1], 2) for settings in ALTERNATIVES] + largest
-    held = shared | {"kind": "held-out", "n_learned": plan["held_out"], "n_new": n_new}
+    held = shared | {
+        "kind": "held-out",
+        "n_learned": plan["held_out"],
+        "n_new": n_new,
+    }
     names = ("settings", "motion", "n_experts")
     changes = {f"{s}, {motion}, {k}": dict(zip(names, (s, motion, k))) for s, motion, k in held_out}
     baselines = {"kind": "baselines", "sizes": sizes, "pseudocounts": [1.0, 0.3]}
     paper = shared | {"settings": "paper"}
-    online = {"kind": "online", "letter": plan["online"], "n_learned": 10, "n_experts": 2}
+    online = {
+        "kind": "online",
+        "letter": plan["online"],
+        "n_learned": 10,
+        "n_experts": 2,
+    }
     alphabet = {"kind": "alphabet", "n_learned": 20, "n_experts": plan["most"]}
     orders = shared | {
         "kind": "orders",

@@ -145,7 +145,12 @@ def _learn_regions(settings, bench, sets):
         "patch_objective": layer.history_["objective"].tolist(),
     }
     pairs = {name: model.predict_pairs(codes) for name, codes in X.items()}
-    return _Named(pairs, curves, model.coef_.size + model.intercept_.size, about)
+    return _Named(
+        pairs,
+        curves,
+        model.coef_.size + model.intercept_.size,
+        about,
+    )
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
 def _window_grid(bench, step):
@@ -183,7 +188,11 @@ def _cut_windows(scenes, rows, begin, shape):
     """Windows (N, pixels) of scenes (n, height, width): in the scenes `rows` (N,), from
     `begin` (N, 2).
     """
-    views = np.lib.stride_tricks.sliding_window_view(scenes, shape, axis=(1, 2))
+    views = np.lib.stride_tricks.sliding_window_view(
+        scenes,
+        shape,
+        axis=(1, 2),
+    )
     return views[rows, *begin.T].reshape(len(rows), -1)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-43
@@ -470,12 +479,20 @@ def _explain_two(
     images, places = (values.copy() for values in begin)
     for _ in range(sweeps):
         for side in order:
-            left = _what_is_left(scenes, images[side], images[1 - side])
+            left = _what_is_left(
+                scenes,
+                images[side],
+                images[1 - side],
+            )
             images[side], places[:, side] = _explain_one(
                 manifolds, left, labels[:, side], places[:, side]
             )
     difference = scenes - np.minimum(1, images.sum(axis=0))
-    return _Explained(images, np.square(difference).sum(axis=(1, 2)), places)
+    return _Explained(
+        images,
+        np.square(difference).sum(axis=(1, 2)),
+        places,
+    )
 
 
 def _each_alone(manifolds, scenes, labels, places):
@@ -1017,7 +1034,13 @@ def _overlap_parts(data, profile):
     "One part for each learner; of clothes only regions of scenes."
     n_iter, step, n_read, codes = SCALE[profile]
     n = SIZES[profile]["training"]
-    regions = {"inputs": "patches", "n_train": n, "capsule_dim": 8, "alpha": 30.0, "n_iter": n_iter}
+    regions = {
+        "inputs": "patches",
+        "n_train": n,
+        "capsule_dim": 8,
+        "alpha": 30.0,
+        "n_iter": n_iter,
+    }
     parts = variants("regions", regions, {"many": {}}, n / 1e4)
     if data == "fashion":
         return parts

@@ -286,7 +286,12 @@ def learn_experts(
         templates = [start_templates(start, X, rng)]
         scores = []
         for _ in range(n_steps):
-            new, score = _em_step(templates[-1], X, learner, pseudocount)
+            new, score = _em_step(
+                templates[-1],
+                X,
+                learner,
+                pseudocount,
+            )
             templates.append(new)
             scores.append(np.mean(score))
         courses.append((np.stack(templates), np.array(scores)))
@@ -494,7 +499,15 @@ def _learn_composed(
 ):
     "Eight experts by EM, the most probable of some starts."
     rng = np.random.RandomState(seed)
-    course, _ = learn_experts(X, n_steps, rng, learner, start, n_starts, pseudocount)
+    course, _ = learn_experts(
+        X,
+        n_steps,
+        rng,
+        learner,
+        start,
+        n_starts,
+        pseudocount,
+    )
     return learned_experts(course[-1])
 
 
@@ -577,7 +590,13 @@ AIMS = ("rebuilt", "foretold")
 # %% ../../nbs/experiments/quadrants.ipynb #cell-045-1
 def _recovery_parts(quick):
     "Ways of learning and starts, and the estimator, which finds the number of experts."
-    base = {"kind": "recovery", "n": 100, "n_runs": 40, "n_steps": N_STEPS, "n_starts": 1}
+    base = {
+        "kind": "recovery",
+        "n": 100,
+        "n_runs": 40,
+        "n_steps": N_STEPS,
+        "n_starts": 1,
+    }
     ten = {"n_starts": 10, "n_runs": 10}
     estimator = {"kind": "estimator", "n": 100, "n_runs": 10}
     options = {"as it comes": {}, "eight": {"n_experts": 8, "prune": True}}
@@ -664,7 +683,12 @@ def _run_recovery(settings, bench, test):
     scores = []
     for run in range(settings["n_runs"]):
         X, rng = _training_rows(bench, run, settings["n"])
-        course, score = learn_experts(X, settings["n_steps"], rng, *how)
+        course, score = learn_experts(
+            X,
+            settings["n_steps"],
+            rng,
+            *how,
+        )
         courses.append(course[steps])
         scores.append(score)
     cosines = np.array([[recovery(t - 0.5) for t in course] for course in courses])

@@ -101,7 +101,13 @@ def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.nda
     check_choice("kind", kind, ("mean", "one"))
     images = np.asarray(images, bool)
     labels = np.asarray(labels)
-    check_shape("labels", labels, (len(images),), empty=False, hint="pass one class for each image")
+    check_shape(
+        "labels",
+        labels,
+        (len(images),),
+        empty=False,
+        hint="pass one class for each image",
+    )
     templates = []
     for label in np.unique(labels):
         members = images[labels == label]
@@ -133,7 +139,13 @@ def _check_templates(templates, shape):
     templates = np.asarray(templates)
     shape = tuple(int(side) for side in shape)
     hint = "pass np.rint(20 * probabilities).astype(int)"
-    check_shape("templates", templates, (None, None, None), empty=False, hint=hint)
+    check_shape(
+        "templates",
+        templates,
+        (None, None, None),
+        empty=False,
+        hint=hint,
+    )
     check_indices("templates", templates, LEVELS)
     sides = zip(shape, templates.shape[1:])
     if len(shape) != 2 or any(big < small for big, small in sides):
@@ -265,7 +277,8 @@ class _SceneTables:
                 "below 1; use read(name, value)"
             )
         h, w = self.templates.shape[1:]
-        self.places = self.shape[0] - h + 1, self.shape[1] - w + 1
+        height, width = self.shape
+        self.places = height - h + 1, width - w + 1
         level = np.arange(LEVELS)
         self.log = np.log(np.stack([1 - p, p]))  # (2, 20): white, black
         self.votes = np.flatnonzero((p > p[0]) & np.isin(level, self.templates))  # (L,)
@@ -341,9 +354,10 @@ class _SceneGains(_SceneTables):
         composed = np.zeros((n, *self.shape), np.intp)
         for j in set(range(J)) - {without}:
             i = np.flatnonzero(detections.experts[:, j] >= 0)
-            down = detections.rows[i, j, None, None] + np.arange(h)[:, None]
-            right = detections.columns[i, j, None, None] + np.arange(w)
-            window = i[:, None, None], down, right
+            top = detections.rows[i, j, None, None]
+            left = detections.columns[i, j, None, None]
+            down = top + np.arange(h)[:, None]
+            window = i[:, None, None], down, left + np.arange(w)
             added = self.templates[detections.experts[i, j]]
             composed[window] = np.maximum(composed[window], added)
         return composed
@@ -534,7 +548,8 @@ def _agreement(is_found, detected):
 
     1 if nothing is missed and nothing invented.
     """
-    return 2 * float(np.sum(is_found)) / (is_found.size + float(np.sum(detected)))
+    digits_and_experts = is_found.size + float(np.sum(detected))
+    return 2 * float(np.sum(is_found)) / digits_and_experts
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-038
 def _scene_parts(data, profile):
@@ -569,7 +584,11 @@ N_UNSEEN = 2000  # images that are then put into scenes
 def _set_the_scene(settings, data, seed):
     "Templates, the scenes of a condition, and other scenes on which to tune."
     images = handwritten(data.train_images[:N_TRAIN], data.scale)
-    templates = learn_templates(images, data.train_labels[:N_TRAIN], settings["templates"])
+    templates = learn_templates(
+        images,
+        data.train_labels[:N_TRAIN],
+        settings["templates"],
+    )
     instances = None
     if settings["instances"] == "unseen":
         images = handwritten(data.test_images[:N_UNSEEN], data.scale)

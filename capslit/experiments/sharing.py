@@ -163,7 +163,14 @@ QUICK = {
     "long": _setting(200, 18, max_iter=20),
     "copies": _setting(200, 2, max_iter=20, copies=1),
     "windows": _setting(200, 1, 1, max_iter=20, window=4, stride=4),
-    "maps": _setting(200, 2, max_iter=20, window=2, stride=2, n_maps=2),
+    "maps": _setting(
+        200,
+        2,
+        max_iter=20,
+        window=2,
+        stride=2,
+        n_maps=2,
+    ),
 }
 
 

@@ -81,13 +81,24 @@ def network(kind: str, data: ImageData, seed: int) -> tuple:
         above = CAPSULES_OF[data.name]
     else:
         features += LAST[data.name]
-    return build_network(kind, data.images.shape[1], len(data.class_names), features, **above)
+    return build_network(
+        kind,
+        data.images.shape[1],
+        len(data.class_names),
+        features,
+        **above,
+    )
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-006
 FAMILIAR = dict.fromkeys(
     ("rotation", "translation", "scaling", "shear", "thickness", "elastic"), 0.0
 )
-NOVEL = FAMILIAR | {"rotation": 30.0, "translation": 8.0, "scaling": 25.0, "shear": 30.0}
+NOVEL = FAMILIAR | {
+    "rotation": 30.0,
+    "translation": 8.0,
+    "scaling": 25.0,
+    "shear": 30.0,
+}
 FAMILIAR |= {"rotation": 10.0}
 AMOUNTS = {  # kind of motion → amounts, the first of them none
     "rotation": (0, 10, 20, 30, 40, 50),  # degrees, either way

@@ -69,10 +69,11 @@ def _best_sharpness(activations, codes):
     likely.
     """
 
+    rows = np.arange(len(codes))
+
     def loss(log_s):
-        return -np.mean(
-            log_softmax(np.exp(log_s) * activations, axis=1)[np.arange(len(codes)), codes]
-        )
+        logs = log_softmax(np.exp(log_s) * activations, axis=1)
+        return -np.mean(logs[rows, codes])
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3, 5), method="bounded").x))
 
@@ -100,6 +101,7 @@ class _TrainedNetwork:
             features = _default_features(images.shape[1])
         else:
             features = self.features
+        # the caller's random numbers go on as if nothing had been drawn
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = cn.CapsuleNetwork(
@@ -174,11 +176,10 @@ class _TrainedNetwork:
         import torch
 
         net = self.network().double()
-        images = self._images(X).astype(np.float64)
+        images = torch.as_tensor(self._images(X).astype(np.float64))
         with torch.no_grad():
-            return np.concatenate(
-                [net.capsules(part).poses.numpy() for part in torch.as_tensor(images).split(250)]
-            )
+            parts = [net.capsules(part).poses.numpy() for part in images.split(250)]
+        return np.concatenate(parts)
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-10
 class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEstimator):
@@ -284,6 +285,6 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
         self.scale_ = float(np.abs(X).max()) or 1.0
         held = _held_out(codes, self.validation_fraction, rng)
         self._train(_as_images(X[~held], self.scale_), codes[~held], int(rng.randint(2**31 - 1)))
-        known = held if held.any() else ~held
-        self.sharpness_ = _best_sharpness(self._activations(X[known]), codes[known])
+        judges = held if held.any() else ~held
+        self.sharpness_ = _best_sharpness(self._activations(X[judges]), codes[judges])
         return self

@@ -18,7 +18,7 @@ from ..em.parallel import ordered_map, threads
 LANES = 4  # children that are transposed together
 
 
-def _deal(rows, found, mask, top):
+def _deal(rows, dealt, mask, top):
     """The numbers of four rows (4, D), read as integers, dealt out in turn; and the greatest of
     them and of `top`, without their signs.
     """
@@ -27,11 +27,14 @@ def _deal(rows, found, mask, top):
         b = rows[1, t]
         c = rows[2, t]
         d = rows[3, t]
-        found[4 * t] = a
-        found[4 * t + 1] = b
-        found[4 * t + 2] = c
-        found[4 * t + 3] = d
-        top = max(top, max(max(a & mask, b & mask), max(c & mask, d & mask)))
+        dealt[4 * t] = a
+        dealt[4 * t + 1] = b
+        dealt[4 * t + 2] = c
+        dealt[4 * t + 3] = d
+        # without its sign, a number read as an integer is in the order of its magnitude
+        first = max(a & mask, b & mask)
+        second = max(c & mask, d & mask)
+        top = max(top, max(first, second))
     return top
 
 
@@ -42,11 +45,11 @@ def _place(rows, tiles, t):
             tiles[l, t, w] = rows[l, w]
 
 # %% ../../nbs/routing/kernels.ipynb #cell-004-a
-def _transpose(bits, mask, tiles, dealt, rest):
+def _transpose(bits, mask, tiles, dealt, last):
     """Numbers (n, D), read as integers, into `tiles` (D, ⌈n/4⌉ or more, 4), with zeros where there
     is no row; returns the greatest without their signs.
 
-    `mask` has all bits but that of the sign; `dealt` (4 D,) and `rest` (4, D) are space to work in.
+    `mask` has all bits but that of the sign; `dealt` (4 D,) and `last` (4, D) are space to work in.
     Numbers are moved in pieces of 16 bytes, as if they were complex.
     """
     pieces = dealt.view(np.complex128).reshape(len(tiles), -1)
@@ -55,9 +58,9 @@ def _transpose(bits, mask, tiles, dealt, rest):
     for t in range(-(-len(bits) // LANES)):
         part = bits[LANES * t : LANES * (t + 1)]
         if len(part) < LANES:
-            rest[:] = 0
-            rest[: len(part)] = part
-            top = _deal(rest, dealt, mask, top)
+            last[:] = 0  # zeros in the place of children that do not exist
+            last[: len(part)] = part
+            top = _deal(last, dealt, mask, top)
         else:
             top = _deal(part, dealt, mask, top)
         _place(pieces, places, t)
@@ -90,6 +93,7 @@ def _mean_and_variance(share, x, c):
     """
     number = x.dtype.type
     shift = number(0)
+    # Σ r x² − (Σ r x)² would lose all digits where the mean is far from zero
     for _ in range(2):
         c += shift
         shift, spread = moments(share, x, c)
@@ -120,7 +124,9 @@ def add_exponents(X, means, scales, exponents):
         second = b[t] * q - l
         third = c[t] * r - m
         fourth = e[t] * s - o
-        exponents[t] += (first * first + second * second) + (third * third + fourth * fourth)
+        low = first * first + second * second
+        high = third * third + fourth * fourth
+        exponents[t] += low + high
 
 # %% ../../nbs/routing/kernels.ipynb #cell-011-a
 def _fit_parent(X, share, least, last, mean, exponents, four):
@@ -137,14 +143,20 @@ def _fit_parent(X, share, least, last, mean, exponents, four):
     for l in range(d):
         mean[l], variance = _mean_and_variance(share, X[l], mean[l])
         volume *= variance + least
-        four[0, l % 4] = mean[l]
-        four[1, l % 4] = np.sqrt(half / (variance + least))
-        if l % 4 == 3 or l == d - 1:
+        lane = l % 4
+        four[0, lane] = mean[l]
+        four[1, lane] = np.sqrt(half / (variance + least))
+        if lane == 3 or l == d - 1:  # one logarithm, and one reading of the exponents, for four
             log_sigma += half * number(np.log(volume))
-            four[1, l % 4 + 1 :] = 0
+            four[1, lane + 1 :] = 0
             volume = 1.0
             if not last:
-                add_exponents(X[l - l % 4 : l + 1], four[0], four[1], exponents)
+                add_exponents(
+                    X[l - lane : l + 1],
+                    four[0],
+                    four[1],
+                    exponents,
+                )
     return log_sigma
 
 # %% ../../nbs/routing/kernels.ipynb #cell-014
@@ -154,6 +166,7 @@ def _shares(R, activations, tiny, share):
     """
     number = R.dtype.type
     mass, total = _products(R, activations, share)
+    # so little is left of the assignments that they may have been rounded to zero
     if total < number(2**-20) or mass < tiny:
         return number(-1)
     factor = number(1) / mass
@@ -192,18 +205,18 @@ def _assign(logits, R, sums, top, bits, power, layout):
     sums[:] = 0
     for j in range(len(R)):
         row = logits[j]
-        found = R[j]
+        part = R[j]
         for t in range(len(top)):
             row[t] -= top[t]
-        exponentials(row, found, bits, power, layout)
+        exponentials(row, part, bits, power, layout)
         for t in range(len(top)):
-            sums[t] += found[t]
+            sums[t] += part[t]
     for t in range(len(top)):
-        top[t] = one / sums[t]
+        top[t] = one / sums[t]  # one division for a child, and a product for each parent
     for j in range(len(R)):
-        found = R[j]
+        part = R[j]
         for t in range(len(top)):
-            found[t] *= top[t]
+            part[t] *= top[t]
 
 # %% ../../nbs/routing/kernels.ipynb #cell-020
 def iterate(
@@ -241,13 +254,22 @@ def iterate(
         if mass < zero:
             mass, empty = _shares_by_logarithms(row, sums, activations, tiny, share)
             means[j] *= zero if empty else one
+        floor = least + wide if empty else least
         log_sigma = _fit_parent(
-            X[j], share, least + wide if empty else least, last, means[j], row, four
+            X[j],
+            share,
+            floor,
+            last,
+            means[j],
+            row,
+            four,
         )
-        x = lam * (beta_a[j] - (d * (beta_u[j] + log_unit) + log_sigma) * mass)
+        per_unit = d * (beta_u[j] + log_unit) + log_sigma
+        x = lam * (beta_a[j] - per_unit * mass)
         log_active[j] = min(x, zero) - np.log1p(np.exp(-abs(x)))
+        offset = log_active[j] - log_sigma
         for t in range(len(row)):
-            row[t] = (log_active[j] - log_sigma) - row[t]
+            row[t] = offset - row[t]
 
 # %% ../../nbs/routing/kernels.ipynb #cell-022
 def _own_units(bits, mask, least, rows, space, first):
@@ -258,8 +280,15 @@ def _own_units(bits, mask, least, rows, space, first):
     `least`, where that is more.
     """
     number = rows.dtype.type
-    one = rows.dtype.type(1)
-    first[0] = _transpose(bits, mask, rows.view(bits.dtype), space[0], space[1].reshape(LANES, -1))
+    one = number(1)
+    last = space[1].reshape(LANES, -1)
+    first[0] = _transpose(
+        bits,
+        mask,
+        rows.view(bits.dtype),
+        space[0],
+        last,
+    )
     unit = first.view(rows.dtype)[0]
     if not np.isfinite(unit):
         return number(0), number(0)
@@ -288,12 +317,15 @@ def _route(
         `FLOAT_LAYOUT` of the precision; all bits of a number but that of its sign.
     poses, active, assigned : (k, m, d), (k, m) and (k, n, m) arrays, which are filled
     """
-    (k, n, D) = votes.shape
-    (_, m, d) = poses.shape
+    k, n, D = votes.shape
+    _, m, d = poses.shape
     number = votes.dtype.type
     lines = -(-votes.shape[1] // 16)
     # an odd number: rows a power of two apart would share one place in the cache
-    rows = np.empty((D, 4 * (lines | 1), LANES), votes.dtype)
+    rows = np.empty(
+        (D, 4 * (lines | 1), LANES),
+        votes.dtype,
+    )
     X = rows.reshape(m, d, -1)
     space = np.empty((2, LANES * D), bits.dtype)
     integers = np.empty(max(n, 1), bits.dtype)
@@ -303,12 +335,19 @@ def _route(
     power = integers.view(votes.dtype)
     four = np.zeros((2, 4), votes.dtype)
     for q in range(k):
-        factor, unit = _own_units(bits[q], mask, floors[1], rows, space, integers)
+        factor, unit = _own_units(
+            bits[q],
+            mask,
+            floors[1],
+            rows,
+            space,
+            integers,
+        )
         if factor == number(0):
             return q
-        least = (floors[0] * factor) * (floors[0] * factor) + (floors[2] * unit) * (
-            floors[2] * unit
-        )
+        root = floors[0] * factor
+        rounding = floors[2] * unit
+        least = root * root + rounding * rounding
         log_unit = -np.log(factor)
         R[:] = number(1) / number(m)
         logits[:] = number(0)
@@ -396,37 +435,36 @@ def route_in_loops(
     floor : what is added to variances, in squared units of the votes
     kernel : `route`, or, by default, what `compiled_route` returns
     """
-    (k, n, m, d) = votes.shape
+    k, n, m, d = votes.shape
     dtype = votes.dtype
     kernel = kernel or compiled_route()
-    given = [read_only(a) for a in (votes.reshape(k, n, m * d), activations, beta_u, beta_a)]
-    given.insert(1, given[0].view(f"i{dtype.itemsize}"))
+    votes = read_only(votes.reshape(k, n, m * d))
+    bits = votes.view(f"i{dtype.itemsize}")
+    inputs = votes, bits, *map(read_only, (activations, beta_u, beta_a))
     smallest = float(np.finfo(dtype).smallest_normal)
     root = math.sqrt(floor)
-    floors = tuple(
-        dtype.type(x)
-        for x in (root, max(1e-15 * root, smallest), 4 * np.finfo(dtype).eps, math.sqrt(smallest))
-    )
+    floors = root, max(1e-15 * root, smallest), 4 * np.finfo(dtype).eps, math.sqrt(smallest)
     settings = (
         np.array(lambdas, dtype),
-        floors,
+        tuple(map(dtype.type, floors)),
         FLOAT_LAYOUT[dtype],
-        given[1].dtype.type(np.iinfo(given[1].dtype).max),
+        bits.dtype.type(np.iinfo(bits.dtype).max),
     )
-    found = [np.empty(shape, dtype) for shape in ((k, m, d), (k, m), (k, n, m))]
+    poses = np.empty((k, m, d), dtype)
+    outputs = poses, np.empty((k, m), dtype), np.empty((k, n, m), dtype)
 
     def finite(start):
         part = slice(start, start + size)
-        return kernel(*(a[part] for a in given), *settings, *(a[part] for a in found)) == len(
-            found[0][part]
+        n_routed = kernel(
+            *(a[part] for a in inputs),
+            *settings,
+            *(a[part] for a in outputs),
         )
+        return n_routed == len(poses[part])
 
     with threads(None if k > 1 else 1) as pool:
-        if pool:
+        size = max(1, k)
+        if pool:  # two parts for each thread, in case one has to wait
             size = max(1, k // (2 * pool._max_workers))
-        else:
-            size = max(1, k)
         fine = list(ordered_map(finite, range(0, k, size), pool))
-    if all(fine):
-        return tuple(found)
-    return None
+    return outputs if all(fine) else None

@@ -130,6 +130,7 @@ class _RoutedCapsules(nn.Module):
         super().__init__()
         check_count("n_iterations", n_iterations)
         check_choice("e_step", e_step, ("factor", "exponent"))
+        # near the identity a parent begins as a part of the kind of its children
         noise = torch.randn(n_in, n_out, SIDE, SIDE)
         self.transformations = nn.Parameter(torch.eye(SIDE) + spread * noise)
         self.beta_u = nn.Parameter(torch.ones(n_out))
@@ -143,7 +144,7 @@ class _RoutedCapsules(nn.Module):
 
     def route(self, votes, activations):
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
-        if not (self.weighted):
+        if not self.weighted:
             activations = torch.full_like(activations, 0.5)
         return em_routing(
             votes,
@@ -203,23 +204,24 @@ class _ClassCapsules(_RoutedCapsules):
         coordinates=True,
         **settings,
     ):
-        own, alike = (1, n_places) if shared else (n_places, 1)
-        super().__init__(own * types_in, n_classes, n_places=alike, **settings)
+        if shared:
+            super().__init__(types_in, n_classes, n_places=n_places, **settings)
+        else:  # each place has matrices of its own, as if it were another type
+            super().__init__(n_places * types_in, n_classes, **settings)
         self.shared = shared
         self.coordinates = coordinates
 
     def votes(self, capsules):
         "Votes (n, children, n_classes, 16) and activations (n, children) of all children."
         n, height, width, types = capsules.activations.shape
-        if self.shared:
-            poses = capsules.poses
-        else:
-            poses = capsules.poses.reshape(n, 1, 1, -1, SIDE, SIDE)
+        poses = capsules.poses
+        if not self.shared:
+            poses = poses.reshape(n, 1, 1, -1, SIDE, SIDE)
         votes = _cast_votes(poses, self.transformations)
         votes = votes.reshape(n, height, width, types, *votes.shape[-2:])
-        return (votes + _places(votes) if self.coordinates else votes).flatten(
-            1, 3
-        ), capsules.activations.flatten(1)
+        if self.coordinates:
+            votes = votes + _places(votes)
+        return votes.flatten(1, 3), capsules.activations.flatten(1)
 
     def forward(self, capsules):
         return _as_capsules(self.route(*self.votes(capsules)))
@@ -440,14 +442,15 @@ def scores(network: nn.Module, images: Any, batch_size: int = 250) -> np.ndarray
     Images are numbers of any kind, grey values as in training. The network is left as it was.
     """
     check_count("batch_size", batch_size)
-    was = network.training
+    was_training = network.training
     x = _tensor(images, network)
     network.eval()
     try:
         with torch.no_grad():
-            return torch.cat([network(part) for part in x.split(batch_size)]).cpu().numpy()
+            outputs = [network(part) for part in x.split(batch_size)]
+        return torch.cat(outputs).cpu().numpy()
     finally:
-        network.train(was)
+        network.train(was_training)
 
 
 def predict(network: nn.Module, images: Any, batch_size: int = 250) -> np.ndarray:
@@ -481,12 +484,12 @@ class _Training:
         self.schedule.step()
         return value.item()
 
-    def note(self, seen, report):
-        "Keep what was seen, and a copy of the network; report it in words."
-        self.history.append(seen)
+    def note(self, numbers, report):
+        "Keep these numbers, and a copy of the network; report them in words."
+        self.history.append(numbers)
         self.snapshots.append(network_arrays(self.network))
         if report:
-            report(", ".join(f"{name} {number:.4g}" for name, number in seen.items()))
+            report(", ".join(f"{name} {number:.4g}" for name, number in numbers.items()))
 
 # %% ../../nbs/routing/network.ipynb #cell-050
 _CHECKPOINT = "capslit.routing.network.training/1"
@@ -499,24 +502,21 @@ def _save(path, run, signature):
         "history": _columns(run.history),
         "snapshots": _columns(run.snapshots),
     }
-    kept = run.optimiser.state_dict()
-    parts |= {f"optimiser.{k}": state for k, state in kept["state"].items()}
+    optimiser = run.optimiser.state_dict()
+    parts |= {f"optimiser.{k}": state for k, state in optimiser["state"].items()}
     arrays = {
         f"{part}/{name}": to_numpy(leaf)
         for part, leaves in parts.items()
         for name, leaf in leaves.items()
     }
-    save_arrays(
-        path,
-        arrays,
-        {
-            "schema": _CHECKPOINT,
-            "signature": signature,
-            "epoch": run.epoch,
-            "groups": kept["param_groups"],
-            "schedule": run.schedule.state_dict(),
-        },
-    )
+    meta = {
+        "schema": _CHECKPOINT,
+        "signature": signature,
+        "epoch": run.epoch,
+        "groups": optimiser["param_groups"],
+        "schedule": run.schedule.state_dict(),
+    }
+    save_arrays(path, arrays, meta)
 
 # %% ../../nbs/routing/network.ipynb #cell-051
 def _load(path, run, signature):
@@ -649,34 +649,30 @@ def learn(
     run = _Training(network, learning_rate, epochs * n_steps)
     if checkpoint is not None:
         checkpoint = Path(checkpoint).expanduser()
-        signature = _signature(
-            network,
-            loss,
-            images,
-            y,
-            watch,
-            {
-                "epochs": epochs,
-                "batch_size": batch_size,
-                "learning_rate": learning_rate,
-                "watches": watches,
-                "seed": seed,
-            },
-        )
+        settings = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "watches": watches,
+            "seed": seed,
+        }
+        signature = _signature(network, loss, images, y, watch, settings)
         if checkpoint.exists():
             _load(checkpoint, run, signature)
     for epoch in range(run.epoch, epochs):
         x = _tensor(images(epoch) if callable(images) else images, network, len(y))
         labels = _labels(y, network, x)
         if checkpoint is not None and epoch == 0:
-            _save(checkpoint, run, signature)
+            _save(checkpoint, run, signature)  # a path that cannot be written is known at once
         network.train()
         for step, rows in enumerate(_batches(len(y), batch_size, seed * 1000 + epoch)):
             progress = (epoch * n_steps + step) / (epochs * n_steps)
             value = run.step(loss(network(x[rows]), labels[rows], progress))
             if step + 1 in moments:
-                seen = {"epoch": epoch + (step + 1) / n_steps, "loss": value}
-                run.note(seen | (watch(network) if watch else {}), report)
+                numbers = {"epoch": epoch + (step + 1) / n_steps, "loss": value}
+                if watch:
+                    numbers |= watch(network)
+                run.note(numbers, report)
         run.epoch = epoch + 1
         if checkpoint is not None:
             _save(checkpoint, run, signature)

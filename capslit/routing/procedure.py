@@ -29,7 +29,8 @@ class Parents(NamedTuple):
 def _log_densities(votes, parents):
     "ln p_ij (…, n, m) of votes (…, n, m, d), or of inputs (…, n, 1, d) that all parents share."
     xp = namespace(votes)
-    M, variances = (a[..., None, :, :] for a in parents[:2])
+    M = parents.poses[..., None, :, :]
+    variances = parents.variances[..., None, :, :]
     nats = (votes - M) ** 2 / variances + xp.log(2 * math.pi * variances)
     return -0.5 * xp.sum(nats, axis=-1)
 
@@ -39,7 +40,8 @@ def _moments(r, votes):
     xp = namespace(votes)
     r = r[..., None]
     M = xp.sum(r * votes, axis=-3)
-    return M, xp.sum(r * (votes - M[..., None, :, :]) ** 2, axis=-3)
+    squares = (votes - M[..., None, :, :]) ** 2
+    return M, xp.sum(r * squares, axis=-3)
 
 
 def _normalised(x, axis):
@@ -47,18 +49,23 @@ def _normalised(x, axis):
     return x / namespace(x).sum(x, axis=axis, keepdims=True)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-011
+def _responsibilities(x, parents):
+    "R (…, n, m) of inputs x (…, n, 1, d): weight times density, shared among the parents."
+    weights = parents.activations[..., None, :]
+    joint = weights * namespace(x).exp(_log_densities(x, parents))
+    return _normalised(joint, axis=-1)
+
+
 def _procedure_1(inputs, parents):
     """One pass of procedure 1 as printed: EM for a mixture of Gaussians (routing:procedure-1).
 
     `inputs` (…, n, d); returns the new Parents, with π in the place of activations, and the
     assignments R (…, n, m).
     """
-    xp = namespace(inputs)
     x = inputs[..., :, None, :]
-    joint = parents.activations[..., None, :] * xp.exp(_log_densities(x, parents))
-    R = _normalised(joint, axis=-1)
+    R = _responsibilities(x, parents)
     M, variances = _moments(_normalised(R, axis=-2), x)
-    return Parents(M, variances, xp.mean(R, axis=-2)), R
+    return Parents(M, variances, namespace(R).mean(R, axis=-2)), R
 
 # %% ../../nbs/routing/procedure.ipynb #cell-016
 def _log_sigmoid(x):
@@ -71,15 +78,25 @@ def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
     "One pass of procedures 2 and 3 as printed; `activations` (…, n) of the children."
     xp = namespace(inputs)
     x = inputs[..., :, None, :]
-    joint = parents.activations[..., None, :] * xp.exp(_log_densities(x, parents))
-    R = _normalised(joint, axis=-1)
-    r = _normalised(activations[..., None] * R, axis=-2)
+    R = _responsibilities(x, parents)
+    r = _normalised(
+        activations[..., None] * R,
+        axis=-2,
+    )
     M, variances = _moments(r, x)
-    cost = (beta_u + xp.sum(0.5 * xp.log(variances), axis=-1)) * xp.sum(r, axis=-2)
-    return Parents(M, variances, xp.exp(_log_sigmoid(lam * (beta_a - cost)))), R
+    per_unit = beta_u + xp.sum(0.5 * xp.log(variances), axis=-1)
+    cost = per_unit * xp.sum(r, axis=-2)
+    activation = xp.exp(_log_sigmoid(lam * (beta_a - cost)))
+    return Parents(M, variances, activation), R
 
 # %% ../../nbs/routing/procedure.ipynb #cell-017
-def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
+def procedure_2(
+    inputs: Any,
+    parents: Parents,
+    beta_u: Any,
+    beta_a: Any,
+    lam: float,
+) -> tuple:
     """One pass of procedure 2 as printed: an activation in the place of the weight
     (routing:procedure-2).
 
@@ -87,7 +104,14 @@ def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: fl
     The cost is multiplied by Σ_i r_ij, which is 1 whatever a parent explains.
     """
     xp = namespace(inputs)
-    return _printed_pass(inputs, xp.ones_like(inputs[..., 0]), parents, beta_u, beta_a, lam)
+    return _printed_pass(
+        inputs,
+        xp.ones_like(inputs[..., 0]),
+        parents,
+        beta_u,
+        beta_a,
+        lam,
+    )
 
 # %% ../../nbs/routing/procedure.ipynb #cell-020
 def procedure_3(
@@ -113,9 +137,16 @@ def corrected_procedure(
     d = votes.shape[-1]
     weights = activations[..., None] * assignments
     mass = xp.sum(weights, axis=-2)
-    M, variances = _moments(weights / mass[..., None, :], votes)
+    M, variances = _moments(
+        weights / mass[..., None, :],
+        votes,
+    )
     cost = (d * beta_u + xp.sum(0.5 * xp.log(variances), axis=-1)) * mass
-    parents = Parents(M, variances, xp.exp(_log_sigmoid(lam * (beta_a - cost))))
+    parents = Parents(
+        M,
+        variances,
+        xp.exp(_log_sigmoid(lam * (beta_a - cost))),
+    )
     logits = xp.log(parents.activations)[..., None, :] + _log_densities(votes, parents)
     likely = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
     return parents, _normalised(likely, axis=-1)
@@ -151,14 +182,23 @@ _NOT_FINITE = "votes contains NaN or infinity; see which layer makes them"
 def _own_units(votes, floor):
     "Votes as (k, m, n, d), with the greatest of each problem at ±1; and these units (k,)."
     xp = namespace(votes)
-    (k, n, m, d) = votes.shape
+    k, n, m, d = votes.shape
     units = detached(xp.max(xp.abs(votes), axis=(1, 2, 3)))
     if not bool(xp.all(xp.isfinite(units))):
         raise ValueError(_NOT_FINITE)
-    least = max(1e-15 * math.sqrt(floor), float(xp.finfo(votes.dtype).smallest_normal))
-    units = xp.clip(units, least, None)
-    side_by_side = xp.reshape(xp.permute_dims(votes, (0, 2, 1, 3)), (k, m * n * d))
-    return xp.reshape(side_by_side / units[:, None], (k, m, n, d)), units
+    smallest = float(xp.finfo(votes.dtype).smallest_normal)
+    # votes far below the floor stay small, as only the floor counts there
+    units = xp.clip(
+        units,
+        max(1e-15 * math.sqrt(floor), smallest),
+        None,
+    )
+    # the votes for one parent lie together, as the products of the M-step read them
+    by_parent = xp.reshape(
+        xp.permute_dims(votes, (0, 2, 1, 3)),
+        (k, m * n * d),
+    )
+    return xp.reshape(by_parent / units[:, None], (k, m, n, d)), units
 
 # %% ../../nbs/routing/procedure.ipynb #cell-058
 def _m_step(votes, log_R, activations, floor):
@@ -168,14 +208,22 @@ def _m_step(votes, log_R, activations, floor):
     weights = xp.exp(log_R - top[..., None]) * activations[:, None, :]
     total = xp.sum(weights, axis=-1)
     empty = total < float(xp.finfo(votes.dtype).smallest_normal) ** 0.5
-    share = weights / xp.where(empty, xp.ones_like(total), total)[..., None]
-    share = share[:, :, None, :]  # r_ij, a row for each parent
+    divisor = xp.where(empty, xp.ones_like(total), total)
+    share = (weights / divisor[..., None])[:, :, None, :]  # r_ij, a row for each parent
     mean = share @ votes
     squares = (votes - mean) ** 2
+    # a parent without children has the variance of all votes, and no infinite density
     least = floor[:, None] + xp.astype(empty, votes.dtype)
     variance = (share @ squares)[:, :, 0, :] + least[..., None]
     log_sigma = 0.5 * xp.sum(xp.log(variance), axis=-1)
-    return _Clusters(mean[:, :, 0, :], variance, log_sigma, total * xp.exp(top), squares)
+    mass = total * xp.exp(top)
+    return _Clusters(
+        mean[:, :, 0, :],
+        variance,
+        log_sigma,
+        mass,
+        squares,
+    )
 
 # %% ../../nbs/routing/procedure.ipynb #cell-059
 def _e_step(log_a, clusters, price=None):
@@ -185,35 +233,51 @@ def _e_step(log_a, clusters, price=None):
     given, its exponent.
     """
     xp = namespace(log_a)
-    exponent = (clusters.squares @ (0.5 / clusters.variance)[..., None])[..., 0]
+    precision = (0.5 / clusters.variance)[..., None]
+    exponent = (clusters.squares @ precision)[..., 0]
     if price is None:
         logits = (log_a - clusters.log_sigma)[..., None] - exponent
     else:
-        logits = xp.exp(log_a)[..., None] * (-(price + clusters.log_sigma)[..., None] - exponent)
+        density = -(price + clusters.log_sigma)[..., None] - exponent
+        logits = xp.exp(log_a)[..., None] * density
     logits = logits - detached(xp.max(logits, axis=1, keepdims=True))
     return logits - xp.log(xp.sum(xp.exp(logits), axis=1, keepdims=True))
 
 # %% ../../nbs/routing/procedure.ipynb #cell-060
-def _route(votes, activations, beta_u, beta_a, lambdas, floor, tempered=False):
+def _route(votes, activations, beta_u, beta_a, lambdas, floor, tempered):
     """Routed for k problems: votes (k, n, m, d), activations (k, n), betas (k, m).
 
     `tempered`: activations as exponents.
     """
     xp = namespace(votes)
-    (k, n, m, d) = votes.shape
+    k, n, m, d = votes.shape
     V, units = _own_units(votes, floor)
-    rounding = 4 * float(xp.finfo(votes.dtype).eps)
+    rounding = 4 * float(xp.finfo(votes.dtype).eps)  # equal votes have no smaller deviation
     least = (math.sqrt(floor) / units) ** 2 + rounding**2
     fixed_cost = d * (beta_u + xp.log(units)[:, None])
-    log_R = xp.full((k, m, n), -math.log(m), dtype=votes.dtype, device=device_of(votes))
-    log_a = found = None
+    price = fixed_cost - d / 2 if tempered else None
+    log_R = xp.full(
+        (k, m, n),
+        -math.log(m),
+        dtype=votes.dtype,
+        device=device_of(votes),
+    )
+    log_a = clusters = None
     for lam in lambdas:
-        if found is not None:
-            log_R = _e_step(log_a, found, fixed_cost - d / 2 if tempered else None)
-        found = _m_step(V, log_R, activations, least)
-        log_a = _log_sigmoid(lam * (beta_a - (fixed_cost + found.log_sigma) * found.mass))
-    assignments = xp.permute_dims(xp.exp(log_R), (0, 2, 1))
-    return Routed(found.mean * units[:, None, None], xp.exp(log_a), assignments)
+        if clusters is not None:
+            log_R = _e_step(log_a, clusters, price)
+        clusters = _m_step(V, log_R, activations, least)
+        cost = (fixed_cost + clusters.log_sigma) * clusters.mass
+        log_a = _log_sigmoid(lam * (beta_a - cost))
+    assignments = xp.permute_dims(
+        xp.exp(log_R),
+        (0, 2, 1),
+    )
+    return Routed(
+        clusters.mean * units[:, None, None],
+        xp.exp(log_a),
+        assignments,
+    )
 
 # %% ../../nbs/routing/procedure.ipynb #cell-062
 def _blocks(arrays, rows):
@@ -223,12 +287,12 @@ def _blocks(arrays, rows):
     if rows >= k:
         return [arrays]
     end = k - k % rows
+    # one reshape is a single operation to differentiate, many slices are not
     stacks = [xp.unstack(xp.reshape(a[:end, ...], (-1, rows, *a.shape[1:]))) for a in arrays]
+    blocks = list(zip(*stacks))
     if end < k:
-        rest = [tuple(a[end:, ...] for a in arrays)]
-    else:
-        rest = []
-    return [*zip(*stacks), *rest]
+        blocks.append(tuple(a[end:, ...] for a in arrays))
+    return blocks
 
 # %% ../../nbs/routing/procedure.ipynb #cell-063
 def _like(votes, name, value, shape):
@@ -236,8 +300,15 @@ def _like(votes, name, value, shape):
     xp = namespace(votes)
     value = as_floating(name, value)
     if namespace(value) is not xp:
-        value = xp.asarray(value, dtype=votes.dtype, device=device_of(votes))
-    value = check_values(name, xp.astype(value, votes.dtype, copy=False))
+        value = xp.asarray(
+            value,
+            dtype=votes.dtype,
+            device=device_of(votes),
+        )
+    value = check_values(
+        name,
+        xp.astype(value, votes.dtype, copy=False),
+    )
     if tuple(value.shape) == shape:
         return value
     try:
@@ -252,41 +323,72 @@ def _like(votes, name, value, shape):
 def _schedule(n_iterations, inverse_temperature):
     "λ of each iteration, from its final value or from a sequence."
     check_count("n_iterations", n_iterations)
-    given = np.asarray(inverse_temperature, dtype=np.float64)
-    check_values("inverse_temperature", given, lower=0)
-    if given.ndim == 0:
-        return inverse_temperatures(n_iterations, float(given))
-    return check_shape("inverse_temperature", given, (n_iterations,)).tolist()
+    lambdas = np.asarray(inverse_temperature, dtype=np.float64)
+    check_values("inverse_temperature", lambdas, lower=0)
+    if lambdas.ndim == 0:
+        return inverse_temperatures(n_iterations, float(lambdas))
+    return check_shape("inverse_temperature", lambdas, (n_iterations,)).tolist()
 
 # %% ../../nbs/routing/procedure.ipynb #cell-064-2
-def _shared_memory(given):
-    """What was given, with tensors as NumPy arrays of the same memory.
+def _shared_memory(arrays):
+    """The arrays, with tensors as NumPy arrays of the same memory.
 
     None if one of them is on another device or is differentiated.
     """
-    torch = sys.modules.get("torch")
-    tensors = [a for a in given if torch and isinstance(a, torch.Tensor)]
-    if any(
-        a.device.type != "cpu"
-        or torch.is_grad_enabled()
-        and a.requires_grad
-        or torch.autograd.forward_ad.unpack_dual(a).tangent is not None
-        for a in tensors
-    ):
-        return None
+    torch = sys.modules.get("torch")  # without it nothing is a tensor
+    if torch is None:
+        return arrays
+    shared = []
     try:
-        return [a.detach().numpy() if torch and isinstance(a, torch.Tensor) else a for a in given]
-    # being traced, or mapped over
-    except (RuntimeError, TypeError):
+        for a in arrays:
+            if isinstance(a, torch.Tensor):
+                tangent = torch.autograd.forward_ad.unpack_dual(a).tangent
+                backward = torch.is_grad_enabled() and a.requires_grad
+                if a.device.type != "cpu" or backward or tangent is not None:
+                    return None
+                a = a.detach().numpy()
+            shared.append(a)
+    except (RuntimeError, TypeError):  # being traced, or mapped over
         return None
+    return shared
+
+
+def _rows_at_a_time(votes, k, row_bytes, block_bytes):
+    "How many of k problems are routed together, in `block_bytes` of memory."
+    if block_bytes is None:
+        on_cpu = "cpu" in str(device_of(votes)).lower()
+        block_bytes = 2**21 if on_cpu else math.inf  # of a cache; a GPU wants large arrays
+    if block_bytes == math.inf:
+        return max(1, k)
+    return max(1, int(block_bytes // row_bytes))
+
+
+def _problems(votes, activations, beta_u, beta_a):
+    "Votes (k, n, m, d), activations (k, n) and betas (k, m), checked, with one batch axis."
+    *batch, n, m, _ = votes.shape
+    a = as_floating("activations", activations)
+    if a.ndim and tuple(a.shape) == tuple(votes.shape[:-3]):
+        raise ValueError(
+            f"votes has shape {tuple(votes.shape)}, as of matrices; poses are vectors here: "
+            "reshape votes to (…, n, m, d), with the numbers of a matrix in one axis"
+        )
+    check_shape("activations", a, (*batch, n))
+    a = _like(votes, "activations", a, a.shape)
+    check_values("activations", a, lower=0)
+    beta_u = _like(votes, "beta_u", beta_u, (*batch, m))
+    beta_a = _like(votes, "beta_a", beta_a, (*batch, m))
+    k = math.prod(batch)
+    reshape = namespace(votes).reshape
+    arrays = votes, a, beta_u, beta_a
+    return [reshape(x, (k, *x.shape[len(batch) :])) for x in arrays]
 
 
 def _route_in_loops(problems, xp, lambdas, floor):
     "Routed for k problems, like `_route`, from NumPy arrays and for the namespace `xp`."
-    found = kernels.route_in_loops(*problems, lambdas, floor)
-    if found is None:
+    routed = kernels.route_in_loops(*problems, lambdas, floor)
+    if routed is None:
         raise ValueError(_NOT_FINITE)
-    return Routed(*(xp.asarray(a) for a in found))
+    return Routed(*(xp.asarray(a) for a in routed))
 
 # %% ../../nbs/routing/procedure.ipynb #cell-065
 def em_routing(
@@ -342,59 +444,38 @@ def em_routing(
     """
     votes = as_floating("votes", votes)
     xp = namespace(votes)
-    if votes.ndim < 3:
-        (*batch, n, m, d) = (0, 0, 0)
-    else:
-        (*batch, n, m, d) = votes.shape
-    if 0 in (n, m, d):
+    if votes.ndim < 3 or 0 in votes.shape[-3:]:
         raise ValueError(
             f"votes has shape {tuple(votes.shape)}, but shape (…, n, m, d) is needed, "
             "with at least one child, one parent and one dimension"
         )
+    *batch, n, m, d = votes.shape
+    k = math.prod(batch)
     lambdas = _schedule(n_iterations, inverse_temperature)
     tempered = check_choice("e_step", e_step, ("factor", "exponent")) == "exponent"
     floor = np.asarray(variance_floor, dtype=np.float64)
-    floor = float(check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0))
-    given = votes, activations, beta_u, beta_a
+    check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0)
+    floor = float(floor)
+    arrays = votes, activations, beta_u, beta_a
+    shared = None
     worth = not tempered and kernels.worth_compiling(math.prod(votes.shape), n_iterations)
     if worth and kernels.compiled_route():
-        shared = _shared_memory(given)
+        shared = _shared_memory(arrays)
+    votes, *others = shared or arrays
+    problems = _problems(votes, *others)
+    if shared and isinstance(votes, np.ndarray):
+        whole = _route_in_loops(problems, xp, lambdas, floor)
     else:
-        shared = None
-    votes, activations, beta_u, beta_a = shared or given
-    here = namespace(votes)
-    a = as_floating("activations", activations)
-    if a.ndim and tuple(a.shape) == tuple(votes.shape[:-3]):
-        raise ValueError(
-            f"votes has shape {tuple(votes.shape)}, as of matrices; poses are vectors here: "
-            "reshape votes to (…, n, m, d), with the numbers of a matrix in one axis"
+        number = namespace(votes).finfo(votes.dtype)
+        rows = _rows_at_a_time(
+            votes,
+            k,
+            n * m * d * number.bits // 8,
+            block_bytes,
         )
-    a = check_shape("activations", a, (*batch, n))
-    a = check_values("activations", _like(votes, "activations", a, a.shape), lower=0)
-    betas = (
-        _like(votes, name, beta, (*batch, m))
-        for name, beta in (("beta_u", beta_u), ("beta_a", beta_a))
-    )
-    problems = [
-        here.reshape(x, (math.prod(batch), *x.shape[len(batch) :])) for x in (votes, a, *betas)
-    ]
-    if block_bytes is None:
-        if "cpu" in str(device_of(votes)).lower():
-            block_bytes = 2**21
-        else:
-            block_bytes = math.inf
-    row_bytes = n * m * d * here.finfo(votes.dtype).bits // 8
-    if block_bytes == math.inf:
-        rows = max(1, math.prod(batch))
-    else:
-        rows = max(1, int(block_bytes // row_bytes))
-    loops = shared and isinstance(votes, np.ndarray)
-    if loops:
-        parts = [_route_in_loops(problems, xp, lambdas, floor)]
-    else:
-        parts = [_route(*block, lambdas, floor, tempered) for block in _blocks(problems, rows)]
-    if len(parts) == 1:
+        blocks = _blocks(problems, rows)
+        parts = [_route(*block, lambdas, floor, tempered) for block in blocks]
         whole = parts[0]
-    else:
-        whole = (xp.concat(x, axis=0) for x in zip(*parts))
+        if len(parts) > 1:
+            whole = [xp.concat(x, axis=0) for x in zip(*parts)]
     return Routed(*(xp.reshape(x, (*batch, *x.shape[1:])) for x in whole))

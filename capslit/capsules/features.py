@@ -36,10 +36,11 @@ def _radial(x, z, gamma):
     "The same in double precision, where small distances of far points cancel least, and in place."
     wide = x.astype(np.float64, copy=False)
     z = z.astype(np.float64, copy=False)
+    # one product and sums in place: differences of all pairs would not fit into memory
     squares = wide @ (-2 * z.T)
     squares += np.vecdot(wide, wide)[:, None]
     squares += np.vecdot(z, z)
-    np.maximum(squares, 0, out=squares)
+    np.maximum(squares, 0, out=squares)  # rounding may leave less than zero
     squares *= -gamma
     return np.exp(squares, out=squares).astype(x.dtype, copy=False)
 
@@ -115,8 +116,10 @@ class KernelFeatures:
             )
 
     def __call__(self, x: Any) -> Any:
-        "Inputs beside their features (n, p + r), in the precision and on the device of x (n, p)."
-        x, xp = x.toarray() if isinstance(x, SparseRows) else x, namespace(x)
+        "Inputs next to their features (n, p + r), in the precision and on the device of x (n, p)."
+        if isinstance(x, SparseRows):
+            x = x.toarray()
+        xp = namespace(x)
 
         def like_inputs(a):
             return xp.astype(asarray_like(a, x), x.dtype, copy=False)
@@ -128,12 +131,11 @@ class KernelFeatures:
             centred = centred / like_inputs(self.spread)
         if self.kernel is None:
             return centred
-        # a radial kernel sees points near zero, whose distances do not cancel
+        # a radial kernel takes points near zero, whose distances do not cancel
         if self.kernel == "rbf":
-            pair = (centred, self._centred)
+            near = self.similarities(centred, like_inputs(self._centred))
         else:
-            pair = (x, self.landmarks)
-        near = self.similarities(pair[0], like_inputs(pair[1]))
+            near = self.similarities(x, like_inputs(self.landmarks))
         return xp.concat([centred, near @ like_inputs(self.root)], axis=1)
 
     @cached_property
@@ -179,16 +181,17 @@ def kernel_features(
     """
     gamma = float(gamma)
     rows = rng.permutation(len(x))[:n_components]
+    # equal landmarks would make the kernel between them singular
     z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
     if scaling.tails is not None:
         z = compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
-    seen = draft._centred if kernel == "rbf" else z
-    values, vectors = np.linalg.eigh(
-        _symmetric(draft.similarities(seen, seen), known=isinstance(kernel, str))
-    )
-    keep = values > 1e-10 * values[-1]
-    root = vectors[:, keep] * (scale / np.sqrt(np.sum(values) / len(z) * values[keep]))
+    points = draft._centred if kernel == "rbf" else z
+    K = draft.similarities(points, points)
+    values, vectors = np.linalg.eigh(_symmetric(K, is_kernel=isinstance(kernel, str)))
+    keep = values > 1e-10 * values[-1]  # the others are rounding errors
+    mean_square = np.sum(values) / len(z)
+    root = vectors[:, keep] * (scale / np.sqrt(mean_square * values[keep]))
     return KernelFeatures(kernel, gamma, z, root, *scaling)
 
 # %% ../../nbs/capsules/features.ipynb #cell-008-a
@@ -209,11 +212,10 @@ def shift_map(origin: np.ndarray, scaling: Scaling = Scaling()) -> KernelFeature
     return KernelFeatures(None, None, origin[None], np.empty((1, 0)), *scaling)
 
 # %% ../../nbs/capsules/features.ipynb #cell-009
-def _symmetric(K, known):
+def _symmetric(K, is_kernel):
     """The kernel between landmarks.
 
-    ValueError unless it is finite and, if that is not `known`, symmetric and positive
-    semi-definite.
+    ValueError unless it is finite and, if that is not clear, symmetric and positive semi-definite.
     """
     K = np.asarray(to_numpy(K), dtype=np.float64)
     if not np.all(np.isfinite(K)):
@@ -222,10 +224,10 @@ def _symmetric(K, known):
             " choose a smaller gamma"
         )
     largest = np.max(np.abs(K), initial=0.0)
-    if not known and (
-        not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest)
-        or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K)
-    ):
+    if is_kernel:
+        return (K + K.T) / 2
+    asymmetric = not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest)
+    if asymmetric or np.linalg.eigvalsh(K)[0] < -1e-6 * largest * len(K):
         raise ValueError(
             "kernel must be symmetric and positive semi-definite; another function of x and z is no"
             " kernel"
@@ -267,27 +269,28 @@ class _RowSpan:
     def __call__(self, x: Any) -> Any:
         "Coordinates (n, r) of the projections of inputs x (n, p), in their precision and library."
         if isinstance(x, SparseRows):
-            near = x.matrix.astype(np.float64) @ self.rows.T
-            return ((near.toarray() if sp.issparse(near) else near) @ self.root).astype(x.dtype)
+            products = x.matrix.astype(np.float64) @ self.rows.T
+            if sp.issparse(products):
+                products = products.toarray()
+            return (products @ self.root).astype(x.dtype)
         xp = namespace(x)
-        if sp.issparse(self.rows):
-            rows = self.rows.toarray()
-        else:
-            rows = self.rows
-        near = xp.astype(x, xp.float64) @ asarray_like(rows.T, x)
-        return xp.astype(near @ asarray_like(self.root, x), x.dtype)
+        rows = self.rows.toarray() if sp.issparse(self.rows) else self.rows
+        products = xp.astype(x, xp.float64) @ asarray_like(rows.T, x)
+        return xp.astype(products @ asarray_like(self.root, x), x.dtype)
 
     def inside(self, weights: np.ndarray) -> np.ndarray:
         "Weights (…, r) of the coordinates, from those (…, p) of inputs; one of a constant follows."
         p = self.rows.shape[1]
-        own = weights[..., :p].reshape(-1, p) @ self.rows.T @ self.root
-        return np.concatenate([own.reshape(*weights.shape[:-1], -1), weights[..., p:]], axis=-1)
+        inner = weights[..., :p].reshape(-1, p) @ self.rows.T @ self.root
+        inner = inner.reshape(*weights.shape[:-1], -1)
+        return np.concatenate([inner, weights[..., p:]], axis=-1)
 
     def outside(self, weights: np.ndarray) -> np.ndarray:
         "Weights (…, p) of inputs, from those (…, r) of the coordinates; one of a constant follows."
         r = len(self.root)
-        own = weights[..., :r].reshape(-1, r) @ self.root.T @ self.rows
-        return np.concatenate([own.reshape(*weights.shape[:-1], -1), weights[..., r:]], axis=-1)
+        outer = weights[..., :r].reshape(-1, r) @ self.root.T @ self.rows
+        outer = outer.reshape(*weights.shape[:-1], -1)
+        return np.concatenate([outer, weights[..., r:]], axis=-1)
 
 # %% ../../nbs/capsules/features.ipynb #span-3
 def row_span(x: Any) -> tuple:
@@ -306,11 +309,15 @@ def row_span(x: Any) -> tuple:
             gram = wide @ wide.T
     if not np.all(np.isfinite(gram)) or not np.any(gram):
         return None, x
+    # pivoting stops where the rows left are combinations of those before: rows may repeat
     factor, order, rank, _ = dpstrf(gram, lower=1)
     order = order - 1
     lower = np.tril(factor)[:, :rank]
     coordinates = np.empty((n, rank))
     coordinates[order] = lower
     span = _RowSpan(wide[order[:rank]], dtrtri(lower[:rank], lower=1)[0].T)
-    coordinates = coordinates.astype(np.dtype(str(x.dtype).rpartition(".")[2]), copy=False)
-    return span, coordinates if isinstance(x, SparseRows) else asarray_like(coordinates, x)
+    dtype = np.dtype(str(x.dtype).rpartition(".")[2])  # as NumPy names it
+    coordinates = coordinates.astype(dtype, copy=False)
+    if isinstance(x, SparseRows):
+        return span, coordinates
+    return span, asarray_like(coordinates, x)

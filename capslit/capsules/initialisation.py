@@ -43,13 +43,16 @@ def _leading(moment: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     p).
     """
     p = len(moment)
-    found = None
+    spectrum = None
     if p > LARGE and 20 * k < p and np.any(moment):
         try:
-            found = eigsh(moment, k, v0=np.ones(p))
+            # a fixed first vector, or the same data would not give the same start
+            spectrum = eigsh(moment, k, v0=np.ones(p))
         except ArpackNoConvergence:
-            pass
-    values, vectors = found or eigh(moment, subset_by_index=[p - k, p - 1])
+            pass  # the dense method takes longer, but always converges
+    if spectrum is None:
+        spectrum = eigh(moment, subset_by_index=[p - k, p - 1])
+    values, vectors = spectrum
     order = np.argsort(values)[::-1]
     return values[order], vectors[:, order].T
 
@@ -60,25 +63,26 @@ def principal_rows(
     "`subspace` for checked arguments; overall() is asked for only where rows are filled at random."
     p = len(moment)
     largest = np.max(np.abs(moment), initial=0.0)
-    unit = (
-        2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
-    )  # keeps the spectrum clear of under- and overflow
+    # a power of two keeps the spectrum clear of under- and overflow, without rounding
+    unit = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
     values, vectors = _leading(moment / unit, min(dim, p))
-    n_found = int(np.sum(values > 10 * p * np.finfo(np.float64).eps * max(values[0], 0)))
-    signs = np.sign(vectors[np.arange(len(vectors)), np.argmax(np.abs(vectors), axis=1)])
-    found = (
-        vectors
-        * signs[:, None]
-        / np.sqrt(dim * np.where(values > 0, values, 1))[:, None]
-        / np.sqrt(unit)
-    )[:n_found]
+    rounding = 10 * p * np.finfo(np.float64).eps * max(values[0], 0)
+    n_found = int(np.sum(values > rounding))
+    # eigenvectors have no sign of their own: that of the largest entry makes the start repeatable
+    places = np.argmax(np.abs(vectors), axis=1)
+    signs = np.sign(vectors[np.arange(len(vectors)), places])
+    scale = np.sqrt(dim * np.where(values > 0, values, 1))
+    rows = vectors * signs[:, None] / scale[:, None] / np.sqrt(unit)
+    rows = rows[:n_found]
     if n_found == dim:
-        return found, dim
+        return rows, dim
     overall = overall()
     size = np.sqrt(np.diag(overall))
+    # random rows respond to all examples as the principal ones do to those of their class
     filled = rng.standard_normal((dim - n_found, p)) / np.where(size > 0, size, 1)
     response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
-    return np.concatenate([found, filled / np.where(response > 0, response, 1)[:, None]]), n_found
+    filled = filled / np.where(response > 0, response, 1)[:, None]
+    return np.concatenate([rows, filled]), n_found
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-007
 def subspace(

@@ -43,9 +43,9 @@ def dropout_precision(
         sees = targets >= 0
     else:
         sees = np.ones((len(targets), 1), bool)
-    found = rate / (1 - rate) * (sees @ sizes)
-    found[:, sizes.shape[1] - affine :] = 0
-    return found
+    precision = rate / (1 - rate) * (sees @ sizes)
+    precision[:, sizes.shape[1] - affine :] = 0
+    return precision
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-17
 def masked_copies(
@@ -70,8 +70,10 @@ def _grouped(weights: np.ndarray, groups: str) -> np.ndarray:
 
 def _group_norms(weights: np.ndarray, groups: str) -> np.ndarray:
     "The norm (g, p) of each group of weights (m, d, p)."
+    # squares of small weights would underflow to zero, and their groups stay there
     largest = np.max(np.abs(weights), initial=0.0) or 1.0
-    return largest * np.sqrt(np.sum((_grouped(weights, groups) / largest) ** 2, axis=1))
+    scaled = _grouped(weights, groups) / largest
+    return largest * np.sqrt(np.sum(scaled**2, axis=1))
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-39
 def _mixture_step(
@@ -96,14 +98,15 @@ def _mixture_step(
     free = strength == 0
     scale = np.sqrt(_group_norms(weights, groups) / np.where(free, 1, strength))
     rows = _grouped(moments, groups)
-    found = np.zeros(_grouped(moments, groups).shape)
+    solved = np.zeros(rows.shape)
     for part, s in enumerate(np.where(free, 1, scale)):
         on = np.flatnonzero(s)  # a group at zero stays there
         if on.size:
             inner = s[on, None] * gram[np.ix_(on, on)] * s[on]
             solver = LeastSquares.from_gram(inner[None], alpha=1.0 - free[on])
-            found[part][:, on] = solver.solve((rows[part][:, on] * s[on])[None])[0] * s[on]
-    return found.reshape(weights.shape)
+            scaled = rows[part][:, on] * s[on]
+            solved[part][:, on] = solver.solve(scaled[None])[0] * s[on]
+    return solved.reshape(weights.shape)
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-44
 def _coordinate_sweep(
@@ -113,22 +116,23 @@ def _coordinate_sweep(
     strength: np.ndarray,
     groups: str,
 ) -> np.ndarray:
-    """One column after another, the groups in it that are best beside all others.
+    """One column after another, the groups in it that are best with all others fixed.
 
-    Arguments are those of `mixture_step`.
+    Arguments are those of `_mixture_step`.
     """
-    found = _grouped(weights, groups).copy()
+    updated = _grouped(weights, groups).copy()
     rows = _grouped(moments, groups)
     size = np.diagonal(gram)
     for i in range(len(size)):
         if size[i] <= 0:
-            found[:, :, i] *= strength[i] == 0
+            # the column is always zero: the data do not ask for weights, a penalty forbids them
+            updated[:, :, i] *= strength[i] == 0
             continue
-        pull = rows[:, :, i] - found @ gram[:, i] + found[:, :, i] * size[i]  # (g, r)
-        least = max(strength[i], np.finfo(float).tiny)
-        left = 1 - strength[i] / np.maximum(np.linalg.norm(pull, axis=1), least)
-        found[:, :, i] = pull * left[:, None] / size[i]
-    return found.reshape(weights.shape)
+        pull = rows[:, :, i] - updated @ gram[:, i] + updated[:, :, i] * size[i]  # (g, r)
+        least = max(strength[i], np.finfo(float).tiny)  # without a penalty, 0/0 would be NaN
+        shrink = 1 - strength[i] / np.maximum(np.linalg.norm(pull, axis=1), least)
+        updated[:, :, i] = pull * shrink[:, None] / size[i]
+    return updated.reshape(weights.shape)
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-47
 @dataclass(frozen=True)
@@ -166,14 +170,14 @@ class _LassoCapsuleRegression(CapsuleRegression):
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-48
 def _each_problem(model, parameters, statistics, *steps):
-    "Steps one after another, each from the weights that the one before has found."
-    found = []
+    "Steps one after another, each from the weights of the one before, for each problem."
+    solved = []
     moments = to_numpy(statistics.moments)
     for weights, sums in zip(to_numpy(parameters.weights), moments):
         for step in steps:
             weights = step(weights, sums, model.gram, model.strength, model.lasso_groups)
-        found.append(weights)
-    return CapsuleParameters(asarray_like(np.stack(found), statistics.moments))
+        solved.append(weights)
+    return CapsuleParameters(asarray_like(np.stack(solved), statistics.moments))
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-48-1
 def with_lasso(
@@ -182,8 +186,12 @@ def with_lasso(
     "A multiclass model with a penalty `strength` on groups of weights, from Σ w x xᵀ (p, p)."
     penalised = np.arange(len(gram)) < len(gram) - model.affine
     alpha = np.broadcast_to(np.atleast_1d(model.alpha)[0], len(gram))
-    own = {"strength": strength * penalised, "gram": gram + np.diag(alpha * penalised)}
-    return model.extended(_LassoCapsuleRegression, lasso_groups=groups, **own)
+    return model.extended(
+        _LassoCapsuleRegression,
+        lasso_groups=groups,
+        strength=strength * penalised,
+        gram=gram + np.diag(alpha * penalised),
+    )
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-49
 def zeros_settled(
@@ -193,8 +201,9 @@ def zeros_settled(
     n_threads: int | None = None,
 ) -> CapsuleParameters:
     "The parameters after one more EM step, whose sweep decides which groups are zero."
+    # the scale mixture only approaches zero; the sweep over the columns reaches it
     step = em.BoundStep(model, "e_step", parameters)
-    here = parameters.weights
-    with em.threads(n_threads) if isinstance(here, np.ndarray) else nullcontext() as pool:
+    on_host = isinstance(parameters.weights, np.ndarray)
+    with em.threads(n_threads) if on_host else nullcontext() as pool:
         statistics = em.accumulate(step, data, em.block_rows(model, parameters), pool)
     return _each_problem(model, parameters, statistics, _mixture_step, _coordinate_sweep)

@@ -35,19 +35,21 @@ def decoders(weights: np.ndarray, grams: np.ndarray, affine: bool = False) -> np
         Whether the last input is the constant 1, which is not reconstructed.
     """
     across = grams @ _turned(weights)  # Σ w x hᵀ
-    found = across @ np.linalg.pinv(weights @ across, rcond=1e-10, hermitian=True)
-    found[..., grams.shape[-1] - affine :, :] = 0
-    return found
+    # poses of a class may have fewer directions than dimensions: the pseudo-inverse
+    B = across @ np.linalg.pinv(weights @ across, rcond=1e-10, hermitian=True)
+    B[..., grams.shape[-1] - affine :, :] = 0
+    return B
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-06
 def _reconstruction_errors(
     weights: np.ndarray, grams: np.ndarray, affine: bool = False
 ) -> np.ndarray:
     "Σ w ‖x − B_i W_i x‖² of each class (…, m) with the best B_i; see `decoders`."
-    drawn = grams.shape[-1] - affine
-    size = np.diagonal(grams, axis1=1, axis2=2)[:, :drawn].sum(axis=1)
+    n_inputs = grams.shape[-1] - affine
+    size = np.diagonal(grams, axis1=1, axis2=2)[:, :n_inputs].sum(axis=1)
     across = grams @ _turned(weights)
-    return size - np.sum(decoders(weights, grams, affine) * across, axis=(-2, -1))
+    explained = np.sum(decoders(weights, grams, affine) * across, axis=(-2, -1))
+    return size - explained
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-12
 @dataclass(frozen=True, eq=False)
@@ -67,8 +69,8 @@ class _ReconstructionPenalty:
 
     def value(self, weights: np.ndarray) -> np.ndarray:
         "The penalty (k,) of weights (k, m, d, p)."
-        left = _reconstruction_errors(weights, self.grams, self.affine)
-        return 0.5 * self.strength * left.sum(axis=-1)
+        errors = _reconstruction_errors(weights, self.grams, self.affine)
+        return 0.5 * self.strength * errors.sum(axis=-1)
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-12-1
 def _reconstruction_penalty(
@@ -85,6 +87,7 @@ def _penalised_weights(
     "The M-step: weights (k, m, d, p) from moments Σ w E[h|x,y] xᵀ and those before it."
     B = decoders(weights, penalty.grams, penalty.affine)
     eta, P = np.linalg.eigh(_turned(B) @ B)
+    # in the eigenvectors of BᵀB and of the second moments, each element is solved for alone
     right = moments + penalty.strength * _turned(B) @ penalty.grams
     right = _turned(P) @ right @ penalty.basis
     divisor = 1 + penalty.strength * eta[..., None] * penalty.shares[:, None, :]
@@ -120,9 +123,9 @@ class _ReconstructingCapsuleRegression(CapsuleRegression):
 def _penalised_step(model, parameters, statistics):
     "The M-step of a model; rows beyond a capsule's dimension stay zero."
     before = to_numpy(parameters.weights)
-    found = _penalised_weights(model.penalty, to_numpy(statistics.moments), before)
-    found *= np.arange(found.shape[2])[:, None] < np.asarray(model.dims)[..., None, None]
-    return CapsuleParameters(asarray_like(found, statistics.moments))
+    weights = _penalised_weights(model.penalty, to_numpy(statistics.moments), before)
+    weights *= np.arange(weights.shape[2])[:, None] < np.asarray(model.dims)[..., None, None]
+    return CapsuleParameters(asarray_like(weights, statistics.moments))
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-17-2
 def with_penalty(

@@ -299,13 +299,13 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         space = self._search_space(folds, held_out, checkpoint)
         weights = None if self._continues else self._settle(choose(space, data))
         data, held_out = map(self._mapped, (data, held_out))
-        inputs, judges, span = self._in_span(data, held_out)
+        inputs, held_inputs, span = self._in_span(data, held_out)
         seen = np.full(len(data.classes), self._continues)
         model, start, _ = self._start(inputs, seen, self._n_starts, weights, span, checkpoint)
         batch = prepared(model, inputs)
         options = self._engine_settings(held_out is not None, checkpoint, checkpoint_every)
         try:
-            run = em.fit(model, start, batch, validation=prepared(model, judges), **options)
+            run = em.fit(model, start, batch, validation=prepared(model, held_inputs), **options)
         except em.BatchError as error:
             error.estimator = error.fit and self._keep_run(error.fit, model, data)
             raise
@@ -350,16 +350,16 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         update = settings.Stepwise() if self.online is None else self.online
         online.check_update(update, batch, self.penalty, self.class_weight)
         first = not hasattr(self, "classes_")
-        every = online.all_classes(classes, None if first else self.classes_)
-        check_classes("classes", every)
+        labels = online.all_classes(classes, None if first else self.classes_)
+        check_classes("classes", labels)
         examples = (X, y, sample_weight)
-        data = read_training_data(self, *examples, labelled=True, classes=every, reset=first)
+        data = read_training_data(self, *examples, labelled=True, classes=labels, reset=first)
         data = self._weighted(data)
         online.check_total_weight(data)
         if first:
             self._settle(choose_online(self._search_space(), data))
         data = self._mapped(data)
-        state = self._online_state(update.kind, np.full(len(every), not first))
+        state = self._online_state(update.kind, np.full(len(labels), not first))
         model, parameters, grams = self._start(data, state.seen)
         parameters, weights = self._first_weights(model, parameters, data, state.seen)
         sums = online.batch_sums(batch, model, parameters, data, grams, self._n_threads)

@@ -56,13 +56,14 @@ def _pose_slice(rows, columns, constant, x, poses):
     """Pose vectors (r, b) of the inputs x (b, p), from weights `rows` (r, p), the same as `columns`
     (p, r), and what is added (r,).
     """
+    # of few rows, matrix libraries do the transposed product faster
     if len(rows) > FEW:
         np.dot(rows, x.T, poses)
     else:
-        other = np.dot(x, columns)
+        products = np.dot(x, columns)
         for i in range(len(rows)):
             for t in range(len(x)):
-                poses[i, t] = other[t, i]
+                poses[i, t] = products[t, i]
     for i in range(len(rows)):
         if constant[i] != 0:
             for t in range(len(x)):
@@ -98,15 +99,15 @@ def _squared_lengths(poses, part, norms, total):
             total[t] += norm[t]
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-010
-def _own_capsules(norms, label, sizes, own, size):
+def _own_capsules(norms, label, sizes, right, size):
     "Squared length and dimension of the capsule of the right class of each example of a tile."
     for t in range(len(label)):
-        own[t] = norms[np.uintp(label[t]), t]
+        right[t] = norms[np.uintp(label[t]), t]
     for t in range(len(label)):
         size[t] = sizes[np.uintp(label[t])]
 
 
-def _factors(own, size, total, rest, shrink, dim, extra, share):
+def _factors(right, size, total, rest, shrink, dim, extra, share):
     """Of each example of a tile Q_i/P for i ≠ y, what is added to it for i = y, P(y|x), and what a
     dimension adds to a score.
 
@@ -119,15 +120,15 @@ def _factors(own, size, total, rest, shrink, dim, extra, share):
     for t in range(len(total)):
         share[t] = one / (total[t] + two * rest[t])
         rest[t] *= scale
-        score = own[t] + size[t] * rest[t]
+        score = right[t] + size[t] * rest[t]
         extra[t] = two / score
-        size[t] = (own[t] * (one - shrink[t]) + size[t]) / score
+        size[t] = (right[t] * (one - shrink[t]) + size[t]) / score
         share[t] *= score
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-013
-def _strongest_rivals(norms, label, sizes, bonus, own, rival):
+def _strongest_rivals(norms, label, sizes, bonus, right, rival):
     """The largest score n_i + g d_i among the other classes of each example of a tile, into
-    `rival`. `own` becomes that of its class.
+    `rival`. `right` becomes that of its class.
     """
     differ = 0
     n = len(label)
@@ -143,27 +144,27 @@ def _strongest_rivals(norms, label, sizes, bonus, own, rival):
         for t in range(n):
             score = row[t] + size * bonus[t]
             if label[t] == i:
-                own[t] = score
+                right[t] = score
             if score > rival[t] and label[t] != i:
                 rival[t] = score
 
 
-def _count_wrong(norms, label, sizes, bonus, own, rival, wrong):
+def _count_wrong(norms, label, sizes, bonus, right, rival, wrong):
     """Whether (1 or 0) another class than that of the label is predicted: one with a higher score,
     or with the same and in front of it.
     """
     ties = 0
     for t in range(len(label)):
-        wrong[t] = 1.0 if rival[t] > own[t] else 0.0
-        ties |= rival[t] == own[t]
-    if ties:
+        wrong[t] = 1.0 if rival[t] > right[t] else 0.0
+        ties |= rival[t] == right[t]
+    if ties:  # hardly ever
         for t in range(len(label)):
             for i in range(label[t]):
-                if rival[t] == own[t] and norms[i, t] + sizes[i] * bonus[t] == own[t]:
+                if rival[t] == right[t] and norms[i, t] + sizes[i] * bonus[t] == right[t]:
                     wrong[t] = 1.0
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-016
-def _scale(poses, part, label, w, threshold, shared, extra, own, rival, ratio):
+def _scale(poses, part, label, w, threshold, shared, extra, right, rival, ratio):
     """Pose vectors of a slice of the examples times w Q_i/P, in place; times w alone where the
     right class is sure enough.
     """
@@ -171,7 +172,7 @@ def _scale(poses, part, label, w, threshold, shared, extra, own, rival, ratio):
     one = poses.dtype.type(1)
     two = poses.dtype.type(2)
     for t in range(len(label)):
-        surplus = one + extra[t] / two * (rival[t] - own[t])
+        surplus = one + extra[t] / two * (rival[t] - right[t])
         shared[t] = w[t] * (one if surplus <= threshold else shared[t])
         extra[t] = w[t] * (poses.dtype.type(0) if surplus <= threshold else extra[t])
     for i in range(m):
@@ -185,6 +186,7 @@ def _scale(poses, part, label, w, threshold, shared, extra, own, rival, ratio):
 # %% ../../nbs/capsules/kernels.ipynb #cell-017-1
 def _sum_by_halves(values):
     "Σ of an array (TILE,), which is overwritten."
+    # pairwise, so that rounding errors grow with the logarithm of the number of examples
     half = TILE // 2
     while half:
         for t in range(half):
@@ -205,6 +207,8 @@ def _logarithms(z, out):
             bits[t] -= power << 52
         else:
             odd = 1
+    # z is near one now, and the series of the inverse hyperbolic tangent converges fast; unlike
+    # calls of a library, its loop uses vector instructions
     for t in range(len(z)):
         s = (z[t] - 1.0) / (z[t] + 1.0)
         q = s * s
@@ -243,6 +247,7 @@ def _posterior_sums(poses, capsules, sizes, table, thresholds, weights, learn, s
     """
     k, m, d, n = poses.shape
     norms = np.empty((m, TILE), poses.dtype)
+    # rooms for all tiles: memory is asked for once
     work = np.empty((8, TILE), poses.dtype)
     wide = np.empty((3, TILE))
     labels = np.empty(TILE, np.int32)
@@ -341,7 +346,7 @@ def _tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, wor
     total = work[0][:n]
     rest = work[1][:n]
     shrink = work[2][:n]
-    own = work[3][:n]
+    right = work[3][:n]
     size = work[4][:n]
     extra = work[5][:n]
     share = work[6][:n]
@@ -349,14 +354,15 @@ def _tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, wor
     logs = wide[0]
     wrong = wide[1]
     _squared_lengths(poses, part, norms, total)
-    _own_capsules(norms, label, sizes, own, size)
+    _own_capsules(norms, label, sizes, right, size)
     _rest_and_shrink(total, table, dim, rest, shrink, cell)
-    _factors(own, size, total, rest, shrink, dim, extra, share)
-    _strongest_rivals(norms, label, sizes, rest, own, rival)
-    _count_wrong(norms, label, sizes, rest, own, rival, wrong)
+    _factors(right, size, total, rest, shrink, dim, extra, share)
+    _strongest_rivals(norms, label, sizes, rest, right, rival)
+    _count_wrong(norms, label, sizes, rest, right, rival, wrong)
     for t in range(n):
         wide[2, t] = share[t]
     _logarithms(wide[2][:n], logs)
+    # sums by halves need a whole tile: zeros beyond its examples
     for t in range(TILE):
         logs[t] = logs[t] * w[t] if t < n else 0.0
         if t < n:
@@ -367,7 +373,7 @@ def _tile_sums(poses, part, label, w, sizes, table, threshold, learn, norms, wor
         else:
             wrong[t] = 0.0
     if learn:
-        _scale(poses, part, label, w, threshold, size, extra, own, rival, share)
+        _scale(poses, part, label, w, threshold, size, extra, right, rival, share)
     return _sum_by_halves(logs), _sum_by_halves(wrong)
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-1
@@ -438,19 +444,19 @@ def _vote(first, start, votes):
     for i in range(m):
         votes[i] = i * m
     for i in range(m):
-        mine = votes[i]
+        current = votes[i]
         for j in range(i + 1, m):
             r = first[q][start : start + STRIP]
-            other = votes[j]
+            later = votes[j]
             for t in range(STRIP):
                 gain = (r[t] - half) + (m if r[t] >= half else zero)
-                mine[t] += gain
-                other[t] -= gain
+                current[t] += gain
+                later[t] -= gain
             q += 1
     for i in range(m):
-        mine = votes[i]
+        current = votes[i]
         for t in range(STRIP):
-            mine[t] /= m
+            current[t] /= m
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-4-a
 def _equations(first, start, m, Q):
@@ -458,24 +464,24 @@ def _equations(first, start, m, Q):
     n) of the examples from `start` on.
     """
     q = 0
-    at = 0
+    diagonal = 0
     one = 1.0
     Q[:] = 1
     for i in range(m):
-        mine = Q[at]
-        below = at
+        current = Q[diagonal]
+        below = diagonal
         for j in range(i + 1, m):
             below += m - j + 1  # where the row j begins
             r = first[q][start : start + STRIP]
-            both = Q[at + j - i]
-            other = Q[below]
+            both = Q[diagonal + j - i]
+            later = Q[below]
             for t in range(STRIP):
                 won = one * r[t]  # in double precision
-                mine[t] += (one - won) * (one - won)
-                other[t] += won * won
+                current[t] += (one - won) * (one - won)
+                later[t] += won * won
                 both[t] -= won * (one - won)
             q += 1
-        at += m - i
+        diagonal += m - i
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-4-b
 def _couple(p, Q, factor):
@@ -484,39 +490,39 @@ def _couple(p, Q, factor):
     `factor` (STRIP,) is room to work in.
     """
     m = len(p)
-    at = 0
+    diagonal = 0
     one = 1.0
     p[:] = 1
     for i in range(m):
-        pivot = Q[at]
-        mine = p[i]
-        below = at
+        pivot = Q[diagonal]
+        current = p[i]
+        below = diagonal
         for t in range(STRIP):
             pivot[t] = one / pivot[t]
         for j in range(i + 1, m):
             below += m - j + 1
-            above = Q[at + j - i]
-            other = p[j]
+            above = Q[diagonal + j - i]
+            later = p[j]
             for t in range(STRIP):
                 factor[t] = above[t] * pivot[t]
-                other[t] -= factor[t] * mine[t]
+                later[t] -= factor[t] * current[t]
             for l in range(m - j):
-                above = Q[at + j - i + l]
+                above = Q[diagonal + j - i + l]
                 entry = Q[below + l]
                 for t in range(STRIP):
                     entry[t] -= factor[t] * above[t]
-        at += m - i
+        diagonal += m - i
     for i in range(m - 1, -1, -1):
-        at -= m - i
-        mine = p[i]
-        pivot = Q[at]
+        diagonal -= m - i
+        current = p[i]
+        pivot = Q[diagonal]
         for j in range(i + 1, m):
-            above = Q[at + j - i]
-            other = p[j]
+            above = Q[diagonal + j - i]
+            later = p[j]
             for t in range(STRIP):
-                mine[t] -= above[t] * other[t]
+                current[t] -= above[t] * later[t]
         for t in range(STRIP):
-            mine[t] *= pivot[t]
+            current[t] *= pivot[t]
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7
 def _agree(p, votes, room):
@@ -526,34 +532,34 @@ def _agree(p, votes, room):
     leader = room[0]
     winner = room[1]
     largest = room[2]
-    most = room[3]
+    top = room[3]
     total = room[4]
     leader[:] = 0
     winner[:] = 0
     largest[:] = 0
-    most[:] = -1
+    top[:] = -1
     total[:] = 0
     for i in range(len(p)):
-        mine = p[i]
-        own = votes[i]
+        current = p[i]
+        right = votes[i]
         number = float(i)
         zero = 0.0
         for t in range(STRIP):
-            value = mine[t] if mine[t] > zero else zero
-            mine[t] = value
+            value = current[t] if current[t] > zero else zero
+            current[t] = value
             total[t] += value
         for t in range(STRIP):
-            more = mine[t] > largest[t]
-            if more:
+            exceeds = current[t] > largest[t]
+            if exceeds:
                 leader[t] = number
-            if more:
-                largest[t] = mine[t]
+            if exceeds:
+                largest[t] = current[t]
         for t in range(STRIP):
-            more = own[t] > most[t]
-            if more:
+            exceeds = right[t] > top[t]
+            if exceeds:
                 winner[t] = number
-            if more:
-                most[t] = own[t]
+            if exceeds:
+                top[t] = right[t]
     for t in range(STRIP):
         if leader[t] != winner[t]:
             i = int(leader[t])
@@ -562,9 +568,9 @@ def _agree(p, votes, room):
     for t in range(STRIP):
         total[t] = 1 / total[t]
     for i in range(len(p)):
-        mine = p[i]
+        current = p[i]
         for t in range(STRIP):
-            mine[t] *= total[t]
+            current[t] *= total[t]
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-019-7-a
 def _probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, coupled, out):
@@ -609,9 +615,9 @@ def _probabilities_of_pairs(shape, rows, columns, constant, x, sizes, table, cou
                 _couple(chances, Q, room[0])
                 _agree(chances, votes, room)
             for i in range(m):
-                found = chances[i] if coupled else votes[i]
+                values = chances[i] if coupled else votes[i]
                 for t in range(min(STRIP, size - s)):
-                    out[start + s + t, i] = found[t]
+                    out[start + s + t, i] = values[t]
     return fits
 
 # %% ../../nbs/capsules/kernels.ipynb #cell-021

@@ -141,7 +141,7 @@ def _exchanged(p, elected):
     changed places.
     """
     xp = namespace(p)
-    columns = namespace(p).arange(p.shape[1], device=array_device(p))
+    columns = xp.arange(p.shape[1], device=array_device(p))
     wins = elected[:, None] == columns
     leads = xp.argmax(p, axis=1)[:, None] == columns
     zero = xp.zeros_like(p)
@@ -169,8 +169,10 @@ def _within_range(poses, norms):
     limit = 2.0 ** (math.frexp(float(xp.finfo(norms.dtype).max))[1] - 32)
     if not norms.shape[-1] or float(xp.max(norms)) <= limit:
         return norms
+    # probabilities of such long poses depend on the ratios of lengths only
+    root = limit**0.5
     largest = xp.max(xp.abs(poses), axis=(1, 2), keepdims=True)
-    return xp.sum((poses * (limit**0.5 / xp.clip(largest, min=limit**0.5))) ** 2, axis=2)
+    return xp.sum((poses * (root / xp.clip(largest, min=root))) ** 2, axis=2)
 
 # %% ../../nbs/capsules/prediction.ipynb #cell-014
 @dataclass(frozen=True, eq=False)
@@ -264,26 +266,25 @@ class Predictor:
 
     def _votes(self, x):
         "Votes of the pairs (n, n_classes), float64."
-        found = self._looped(x, coupled=False)
-        if found is None:
-            return votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :]))
-        return found
+        compiled_votes = self._looped(x, coupled=False)
+        if compiled_votes is not None:
+            return compiled_votes
+        return votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :]))
 
     def _looped(self, x, coupled=True):
         """Probabilities, or else votes, (n, n_classes) from compiled loops.
 
         None where arrays are needed.
         """
-        several = len(self.dims) > 1
+        paired = len(self.dims) > 1
         dims = self.dims[0]
-        if (
-            not self.compiled
-            or not is_numpy_array(x)
-            or (several and not self.pairs)
-            or np.any(self.dims != dims)
-        ):
+        # there are no loops for one-versus-rest, nor for problems of different dimensions
+        has_loops = self.pairs or not paired
+        if not self.compiled or not is_numpy_array(x):
             return None
-        loops = compiled_probabilities(several)
+        if not has_loops or np.any(self.dims != dims):
+            return None
+        loops = compiled_probabilities(paired)
         if loops is None:
             return None
         if self.features is not None:
@@ -291,16 +292,15 @@ class Predictor:
         out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
         table = ratio_rows(int(dims.sum()) / 2, x.dtype)
         weights = self.weights.astype(x.dtype, copy=False)
-        if loops(
+        fits = loops(
             *weights_for(weights, x.shape[1]),
             read_only(x),
             dims.astype(x.dtype),
             table,
-            *[coupled] * several,
+            *[coupled] * paired,
             out,
-        ):
-            return out
-        return None
+        )
+        return out if fits else None  # arrays shrink lengths that would overflow
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
@@ -331,13 +331,15 @@ class Predictor:
         xp = namespace(x)
         if self.sharpness == 1:
             return p
+        # of many classes, powers of all probabilities might underflow together
         p = (p / xp.max(p, axis=1, keepdims=True)) ** self.sharpness
         return p / xp.sum(p, axis=1, keepdims=True)
 
     def _of_one_draw(self, x):
         "Class probabilities (n, n_classes) of the model, of sharpness one."
-        if (found := self._looped(x)) is not None:
-            return found
+        compiled_probabilities = self._looped(x)
+        if compiled_probabilities is not None:
+            return compiled_probabilities
         xp = namespace(x)
         shares = self.shares(x)
         if len(self.dims) == 1:

@@ -38,8 +38,11 @@ from ..validation import check_choice, check_count, check_type
 def _draw(rng: np.random.Generator, symbol: sympy.Basic, domain: Any = None):
     "A random value of `symbol`: an integer, or a float that stands for itself exactly."
     if domain is None:
-        real = (0.2, 3.0) if symbol.is_nonnegative else (-3.0, 3.0)
-        domain = range(1, 6) if symbol.is_integer else real
+        domain = (-3.0, 3.0)
+        if symbol.is_nonnegative:
+            domain = (0.2, 3.0)  # not near 0, where too many statements hold
+        if symbol.is_integer:
+            domain = range(1, 6)
     if callable(domain):
         return domain(rng)
     if isinstance(domain, tuple):
@@ -102,10 +105,12 @@ def _evaluator(e: sympy.Basic):
     if e.is_number and not e.args or e in (sympy.true, sympy.false):
         return _constant_evaluator(e)
     if isinstance(e, sympy.hyper):
-        upper, lower = ([_evaluator(t) for t in part] for part in (e.ap, e.bq))
+        upper = [_evaluator(t) for t in e.ap]
+        lower = [_evaluator(t) for t in e.bq]
         z = _evaluator(e.argument)
         return lambda env: mpmath.hyper([t(env) for t in upper], [t(env) for t in lower], z(env))
     if isinstance(e, sympy.Piecewise):
+        # a piece is computed only where it applies: elsewhere it may have no value
         pieces = [(_evaluator(value), _evaluator(condition)) for value, condition in e.args]
         return lambda env: next(value(env) for value, condition in pieces if condition(env))
     args = [_evaluator(a) for a in e.args]
@@ -138,9 +143,10 @@ def _formal_evaluator(e: sympy.Basic):
     def level(env, depth):
         if depth < 0:
             return f(env)
-        v = limits[depth][0]
-        (low, high) = (_evaluator(b)(env) for b in limits[depth][1:])
-        outer = env.variables.get(v)
+        v, low, high = limits[depth]
+        low = _evaluator(low)(env)
+        high = _evaluator(high)(env)
+        outer = env.variables.get(v)  # nested integrals may use one name
 
         def at(value):
             env.variables[v] = mpmath.mpmathify(value)
@@ -154,7 +160,8 @@ def _formal_evaluator(e: sympy.Basic):
             return sum(map(at, range(int(low), int(high) + 1)))
         finally:
             env.variables.pop(v, None)
-            env.variables.update({} if outer is None else {v: outer})
+            if outer is not None:
+                env.variables[v] = outer
 
     def run(env):
         if free & env.variables.keys():
@@ -186,6 +193,7 @@ class _Environment:
             return self.variables[symbol]
         if symbol not in self.values:
             base = symbol[0] if isinstance(symbol, tuple) else symbol
+            # the seed has the name in it, so a mutant with fewer symbols gets the same values
             rng = random.Random(f"{self.points.seed}/{self.index}/{symbol}")
             self.values[symbol] = mpmath.mpf(_draw(rng, base, self.points.domain.get(base)))
         return self.values[symbol]
@@ -225,6 +233,7 @@ class _Points:
 
     def values(self, exprs: Sequence, index: int, digits: int):
         "The values of `exprs` at point number `index` to so many digits, and the point in words."
+        # one environment for a statement and its mutants, which share most subexpressions
         env = self.environments.setdefault((index, digits), _Environment(self, index))
         exprs = [explicit(sympy.sympify(e), self.define) for e in exprs]
         try:
@@ -249,9 +258,11 @@ class Verdict:
     @property
     def reach(self):
         "The symbols of a proof and the sizes put in, in words; empty for other checks."
-        if self.symbols:
-            return f"in {self.symbols}{', with ' + self.sizes if self.sizes else ''}"
-        return ""
+        if not self.symbols:
+            return ""
+        if self.sizes:
+            return f"in {self.symbols}, with {self.sizes}"
+        return f"in {self.symbols}"
 
 
 @dataclass(frozen=True)
@@ -265,6 +276,7 @@ class Check:
 # %% ../../nbs/proofs/claims.ipynb #cell-021
 def _nonzero_value(expr: sympy.Expr):
     "A counterexample to `expr == 0` at one random point, in words, or an empty string."
+    # what is left of unknown functions may have any value, so each gets one
     unknown = expr.atoms(AppliedUndef, sympy.Derivative)
     expr = expr.xreplace({f: sympy.Dummy(str(f), positive=True) for f in unknown})
     try:
@@ -281,49 +293,50 @@ def _settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
     if isinstance(relation, sympy.Eq):
         if expr == 0:
             return Verdict(True, "residual is 0")
-        if counterexample := _nonzero_value(expr):
+        # a number is quick; simplifying a false statement may take minutes
+        counterexample = _nonzero_value(expr)
+        if counterexample:
             return Verdict(False, counterexample)
-        zero = simplify(expr) == 0
-        return Verdict(zero, f"residual {'simplifies' if zero else 'does not simplify'} to 0")
-    sign = {
+        if simplify(expr) == 0:
+            return Verdict(True, "residual simplifies to 0")
+        return Verdict(False, "residual does not simplify to 0")
+    signs = {
         sympy.Le: "nonpositive",
         sympy.Lt: "negative",
         sympy.Ge: "nonnegative",
         sympy.Gt: "positive",
     }
-    sign = sign[relation.func]
-    proved = bool(getattr(simplify(expr), f"is_{sign}"))
-    return Verdict(proved, f"the difference is {'' if proved else 'not seen to be '}{sign}")
+    sign = signs[relation.func]
+    if getattr(simplify(expr), f"is_{sign}"):
+        return Verdict(True, f"the difference is {sign}")
+    return Verdict(False, f"the difference is not seen to be {sign}")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-023
 def names(exprs: Sequence, functions: bool = False):
     """The names of the symbols in `exprs`, an indexed one by its base; or of the functions that
     nothing is known of.
     """
-    if functions:
-        found = {f.func for e in exprs for f in e.atoms(AppliedUndef)}
-    else:
-        found = {s for e in exprs for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
-    found |= {
-        s
-        for m in found
-        if isinstance(m, sympy.MatrixSymbol)
-        for n in m.shape
-        for s in n.free_symbols
-    }
-    return {sympy.pretty(sympy.Symbol(str(s))) for s in found}
+    symbols = set()
+    for e in exprs:
+        if functions:
+            symbols |= {f.func for f in e.atoms(AppliedUndef)}
+        else:
+            symbols |= {s for s in e.free_symbols if not isinstance(s, sympy.Indexed)}
+    for matrix in [s for s in symbols if isinstance(s, sympy.MatrixSymbol)]:
+        for size in matrix.shape:  # a matrix of any size has its size as a symbol
+            symbols |= size.free_symbols
+    return {sympy.pretty(sympy.Symbol(str(s))) for s in symbols}
 
 
 def _fixed_bounds(statement: Any):
     "The sums and products of `statement` that have a number of terms, in words."
-    formal = {e for r in relations(statement) for e in r.atoms(sympy.Sum, sympy.Product)}
-    ends = {
-        limits
-        for e in formal
-        for limits in e.limits
-        if limits[1].is_number and limits[2].is_Integer
-    }
-    return [f"{v} = {low}, …, {high}" for v, low, high in sorted(ends, key=str)]
+    fixed = set()
+    for relation in relations(statement):
+        for formal in relation.atoms(sympy.Sum, sympy.Product):
+            for v, low, high in formal.limits:
+                if low.is_number and high.is_Integer:
+                    fixed.add((v, low, high))
+    return [f"{v} = {low}, …, {high}" for v, low, high in sorted(fixed, key=str)]
 
 # %% ../../nbs/proofs/claims.ipynb #symbols-followed
 def _reach(
@@ -336,31 +349,28 @@ def _reach(
     missing in the end has cancelled, or was replaced. So an unknown function of it is added to the
     left side: its argument afterwards tells.
     """
-    lost = {
-        s
-        for s in given.free_symbols
-        if isinstance(s, sympy.Symbol) and names([s]) - names([compared])
-    }
+    remaining = names([compared])
+    lost = [s for s in given.free_symbols if isinstance(s, sympy.Symbol)]
+    lost = [s for s in lost if names([s]) - remaining]
     kept = names([statement, given]) - names(lost) | names([compared], functions=True)
     if not lost or not prepare:
         return kept | names(lost)
     probes = {sympy.Function(f"probe_{s}"): s for s in lost}
+    arguments = {}  # of the probes, after `prepare`
     try:
-        planted = given.func(
-            given.lhs + sum(p(s) for p, s in probes.items()), given.rhs, evaluate=False
-        )
-        after = {
-            e.func: e.args[0]
-            for e in prepare(planted).doit().atoms(AppliedUndef)
-            if e.func in probes
-        }
+        probed = given.lhs + sum(probe(s) for probe, s in probes.items())
+        planted = given.func(probed, given.rhs, evaluate=False)
+        for e in prepare(planted).doit().atoms(AppliedUndef):
+            if e.func in probes:
+                arguments[e.func] = e.args[0]
     except Exception:  # `prepare` takes statements of one form only
-        after = {p: sympy.S.Zero for p, s in probes.items() if s.is_integer}
-    if numbers := [str(probes[p]) for p, at in after.items() if at.is_number]:
+        arguments = {probe: sympy.S.Zero for probe, s in probes.items() if s.is_integer}
+    numbers = [str(probes[probe]) for probe, value in arguments.items() if value.is_number]
+    if numbers:
         raise ValueError(
             f"sizes: numbers are put in for {', '.join(sorted(numbers))}; declare them"
         )
-    return kept | names(after.values()) & names(lost)
+    return kept | names(arguments.values()) & names(lost)
 
 # %% ../../nbs/proofs/claims.ipynb #symbolic-check
 def symbolic(
@@ -375,40 +385,42 @@ def symbolic(
     replaces functions first. `sizes` are numbers put in for symbols, one or several for each;
     a name in place of a symbol declares a size that the statement has by its form.
     """
-    sizes = {s: v if isinstance(v, (list, tuple, range)) else [v] for s, v in (sizes or {}).items()}
-    words = [f"{s} = {', '.join(map(str, v))}" for s, v in sizes.items()]
-    choices = [
-        {s: v for s, v in zip(sizes, values) if not isinstance(s, str)}
-        for values in product(*sizes.values())
-    ]
+    choices = [{}]  # each a choice of one value for each symbol
+    words = []
+    for symbol, values in (sizes or {}).items():
+        if not isinstance(values, (list, tuple, range)):
+            values = [values]
+        words.append(f"{symbol} = {', '.join(map(str, values))}")
+        if not isinstance(symbol, str):
+            choices = [choice | {symbol: value} for choice in choices for value in values]
 
-    def residual(relation, values):
-        sides = (explicit(side.subs(values), define or {}) for side in relation.args)
-        given = relation.func(*sides, evaluate=False)
-        made = prepare(given) if prepare else given
-        if made in (sympy.true, sympy.false):
-            return given, made, sympy.Integer(0 if made else 1)
-        return (
-            given,
-            made,
-            made.lhs - made.rhs if isinstance(made, Relational) else sympy.sympify(made),
-        )
+    def prepared(relation, values):
+        sides = [explicit(side.subs(values), define or {}) for side in relation.args]
+        given = relation.func(*sides, evaluate=False)  # or sympy would decide by itself
+        if prepare:
+            return given, prepare(given)
+        return given, given
+
+    def residual(compared):
+        if compared in (sympy.true, sympy.false):
+            return sympy.Integer(0 if compared else 1)
+        if isinstance(compared, Relational):
+            return compared.lhs - compared.rhs
+        return sympy.sympify(compared)
 
     def run(statement):
         kept = set()
         for values, relation in product(choices, relations(statement)):
-            given, made, found = residual(relation, values)
-            for expr in found if isinstance(found, sympy.MatrixBase) else [found]:
+            given, compared = prepared(relation, values)
+            difference = residual(compared)
+            entries = difference if isinstance(difference, sympy.MatrixBase) else [difference]
+            for expr in entries:
                 verdict = _settle(relation, expr.doit(), simplify)
                 if not verdict.holds:
                     return verdict
-            kept |= _reach(relation.subs(values), given, made, prepare)
-        return Verdict(
-            True,
-            verdict.evidence,
-            ", ".join(sorted(kept)),
-            ", ".join(words + _fixed_bounds(statement)),
-        )
+            kept |= _reach(relation.subs(values), given, compared, prepare)
+        bounds = ", ".join(words + _fixed_bounds(statement))
+        return Verdict(True, verdict.evidence, ", ".join(sorted(kept)), bounds)
 
     return Check("symbolic", run, "by algebra")
 
@@ -419,13 +431,11 @@ def _compare(relation: sympy.Basic, lhs: Any, rhs: Any, tol: float, scale: float
     slack = tol * scale
     if isinstance(relation, sympy.Eq):
         return abs(gap) <= slack
-    if isinstance(relation, (sympy.Le, sympy.Lt)):
-        side = gap
-    else:
-        side = -gap
+    if isinstance(relation, (sympy.Ge, sympy.Gt)):
+        gap = -gap
     if isinstance(relation, (sympy.Lt, sympy.Gt)):
-        return side < 0
-    return side <= slack
+        return gap < 0  # with slack, a mutant that is an equality would pass
+    return gap <= slack
 
 # %% ../../nbs/proofs/claims.ipynb #cell-027
 def numeric(
@@ -450,6 +460,7 @@ def numeric(
     """
     check_count("points", points)
     source = _Points(domain, where, 0, define, functions)
+    # most mutants are off by more than rounding: a cheap look rejects them
     first_look = (0, min(digits, 15), max(tol, 1e-6))
 
     def run(statement):
@@ -463,11 +474,10 @@ def numeric(
                     return Verdict(False, f"{sides} at {point}")
                 if isinstance(relation, sympy.Eq) and precision == digits and scale:
                     worst = max(worst, abs(lhs - rhs) / scale)
+        evidence = f"{points} random points"
         if worst:
-            error = f", largest error {mpmath.nstr(worst, 1)}"
-        else:
-            error = ""
-        return Verdict(True, f"{points} random points{error}")
+            evidence += f", largest error {mpmath.nstr(worst, 1)}"
+        return Verdict(True, evidence)
 
     return Check("numeric", run, f"{points} random points, {digits} digits")
 
@@ -510,21 +520,24 @@ def limit(
     def near(e, k):
         def approach(f, v, to, side):
             step = sympy.Integer(10) ** k
-            back = -1 if str(side) == "-" else 1
-            return f.subs(v, sympy.sign(to) * step if to.is_infinite else to + back / step)
+            if to.is_infinite:
+                return f.subs(v, sympy.sign(to) * step)
+            if str(side) == "-":
+                return f.subs(v, to - 1 / step)
+            return f.subs(v, to + 1 / step)
 
         return e.replace(sympy.Limit, approach)
 
     def gap(relation, i, k):
-        (difference,), point = source.values(
-            [near(relation.lhs, k) - near(relation.rhs, k)], i, digits
-        )
-        return abs(difference), point
+        difference = near(relation.lhs, k) - near(relation.rhs, k)
+        (value,), point = source.values([difference], i, digits)
+        return abs(value), point
 
     def run(statement):
         for relation in relations(statement):
             for i in range(points):
                 last, point = gap(relation, i, steps[-1])
+                # a small constant difference must not pass: it has to shrink on the way
                 if last > tol or last and last >= gap(relation, i, steps[0])[0]:
                     return Verdict(False, f"the sides stay {mpmath.nstr(last, 3)} apart at {point}")
         return Verdict(True, f"{mpmath.nstr(last, 1)} apart at the end")
@@ -551,7 +564,7 @@ def monte_carlo(
     def moved(f, shift):
         def at(*args):
             key = (f, *map(str, args))
-            if key not in memory:
+            if key not in memory:  # mutants ask for the same estimates
                 memory[key] = estimates[f](np.random.default_rng(0), n, *map(float, args))
             mean, error = memory[key]
             return mpmath.mpf(float(mean + shift * error))
@@ -561,7 +574,7 @@ def monte_carlo(
     def end(shift):
         return _Points(domain, where, 0, define, {f: moved(f, shift) for f in estimates})
 
-    ends = end(-width), end(width)
+    ends = end(-width), end(width)  # all estimates at the lower and at the upper end
 
     def run(statement):
         for relation in relations(statement):
@@ -592,21 +605,22 @@ def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):
     def run(statement):
         for seed in range(count):
             problem = generate(np.random.default_rng(seed))
-            if isinstance(problem, dict):
-                args = ()
-                named = problem
-            else:
-                args = problem
-                named = {}
-            with np.errstate(all="ignore"):
-                found = statement(*args, **named)
-            for value in map(np.asarray, found if isinstance(found, (tuple, list)) else [found]):
-                truth = value.dtype == bool
-                if not np.all(value if truth else np.abs(value) <= tol):
-                    if truth:
-                        fault = "is false"
-                    else:
-                        fault = f"leaves {np.max(np.abs(value)):.2g}"
+            with np.errstate(all="ignore"):  # a mutant may divide by zero: it is then rejected
+                if isinstance(problem, dict):
+                    values = statement(**problem)
+                else:
+                    values = statement(*problem)
+            if not isinstance(values, (tuple, list)):
+                values = [values]
+            for value in map(np.asarray, values):
+                if value.dtype == bool:
+                    fits = value
+                    fault = "is false"
+                else:
+                    size = np.abs(value)
+                    fits = size <= tol  # false for NaN
+                    fault = f"leaves {np.max(size, initial=0):.2g}"
+                if not np.all(fits):
                     return Verdict(False, f"{fault} on problem {seed}")
         return Verdict(True, f"{count} random problems")
 
@@ -624,23 +638,22 @@ def on_symbols(*arguments, simplify: Callable = sympy.simplify):
         return [sympy.sympify(value)]
 
     def run(statement):
-        found = statement(*arguments)
-        for value in found if isinstance(found, (tuple, list)) else [found]:
-            for rest in map(simplify, entries(value)):
-                if rest != 0 and not getattr(rest, "is_ZeroMatrix", False):
-                    return Verdict(False, f"leaves {rest}")
-        symbols = names([e for a in arguments for e in entries(a)])
-        given = dict(zip(inspect.signature(statement).parameters, arguments))
-        shapes = {name: getattr(a, "shape", ()) for name, a in given.items()}
-        sizes = [
-            f"{name} of size {' × '.join(map(str, n))}"
-            for name, n in shapes.items()
-            if n and all(sympy.sympify(k).is_number for k in n)
-        ]
-        sizes += [
-            f"{name} = {a}" for name, a in given.items() if isinstance(a, (int, sympy.Integer))
-        ]
-        return Verdict(True, "simplifies to 0", ", ".join(sorted(symbols)), ", ".join(sizes))
+        values = statement(*arguments)
+        for value in values if isinstance(values, (tuple, list)) else [values]:
+            for residual in map(simplify, entries(value)):
+                if residual != 0 and not getattr(residual, "is_ZeroMatrix", False):
+                    return Verdict(False, f"leaves {residual}")
+        symbols = names([e for argument in arguments for e in entries(argument)])
+        shapes = []
+        numbers = []
+        for name, argument in zip(inspect.signature(statement).parameters, arguments):
+            shape = getattr(argument, "shape", ())
+            if shape and all(sympy.sympify(k).is_number for k in shape):
+                shapes.append(f"{name} of size {' × '.join(map(str, shape))}")
+            if isinstance(argument, (int, sympy.Integer)):
+                numbers.append(f"{name} = {argument}")
+        sizes = ", ".join(shapes + numbers)
+        return Verdict(True, "simplifies to 0", ", ".join(sorted(symbols)), sizes)
 
     return Check("symbolic", run, "by algebra")
 
@@ -655,11 +668,16 @@ def claims_named(text: str):
 @contextmanager
 def _functions_called():
     "The set that gathers the code of all Python functions that are called in this context."
-    found = set()
-    before = sys.getprofile()
-    sys.setprofile(lambda frame, event, _: found.add(frame.f_code) if event == "call" else None)
+    codes = set()
+
+    def note(frame, event, argument):
+        if event == "call":
+            codes.add(frame.f_code)
+
+    before = sys.getprofile()  # such as that of a coverage tool
+    sys.setprofile(note)
     try:
-        yield found
+        yield codes
     finally:
         sys.setprofile(before)
 
@@ -669,15 +687,14 @@ def _claims_of_code(codes: set):
     code left out.
     """
     home = Path(capslit.__file__).parent
-    files = {
-        c: Path(c.co_filename) for c in codes if c.co_consts and isinstance(c.co_consts[0], str)
-    }
-    own = (
-        c
-        for c, file in files.items()
-        if file.is_relative_to(home) and not file.is_relative_to(home / "proofs")
-    )
-    return sorted({id for c in own for id in claims_named(c.co_consts[0])})
+    ids = set()
+    for code in codes:
+        file = Path(code.co_filename)
+        ours = file.is_relative_to(home) and not file.is_relative_to(home / "proofs")
+        # the docstring of a function is its first constant
+        if ours and code.co_consts and isinstance(code.co_consts[0], str):
+            ids |= claims_named(code.co_consts[0])
+    return sorted(ids)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-040
 KINDS = ("definition", "identity", "inequality", "limit", "algorithm step")
@@ -824,22 +841,26 @@ class Claim:
             time.perf_counter() - start,
             code,
         )
-        made.problems += [f"the {c} check fails: {v.evidence}" for c, _, v in checks if not v.holds]
-        made.problems += [
-            f"the {c} check does not say what stayed symbolic"
-            for c, _, v in checks
-            if c == "symbolic" and v.holds and not v.symbols
-        ]
-        unknown = set(self.equivalent) - {t.name for t in trials}
-        made.problems += [f"no mutant is called {name!r}" for name in sorted(unknown)]
-        made.problems += [
-            f"listed as equivalent, but rejected: {t.name}"
-            for t in trials
-            if t.equivalent and set(t.killers) - {"symbolic"}
-        ]
-        if self.kind == "identity":
-            made.problems += [f"mutant survives: {name}" for name in made.survivors]
+        made.problems += self._problems(made)
         return made
+
+    def _problems(self, report):
+        "What is wrong with a claim, in words."
+        for check, _, verdict in report.checks:
+            if not verdict.holds:
+                yield f"the {check} check fails: {verdict.evidence}"
+            elif check == "symbolic" and not verdict.symbols:
+                yield "the symbolic check does not say what stayed symbolic"
+        unknown = set(self.equivalent) - {trial.name for trial in report.trials}
+        for name in sorted(unknown):
+            yield f"no mutant is called {name!r}"
+        for trial in report.trials:
+            # algebra may fail on an equivalent statement; a number that differs cannot
+            if trial.equivalent and set(trial.killers) - {"symbolic"}:
+                yield f"listed as equivalent, but rejected: {trial.name}"
+        if self.kind == "identity":  # an altered inequality or step may still be true
+            for name in report.survivors:
+                yield f"mutant survives: {name}"
 
     def trial(self, name: str, altered: Any, kills: Counter):
         """The fate of one altered statement; `kills` counts what each check has rejected so far.
@@ -850,6 +871,7 @@ class Claim:
         trial = Trial(name, equivalent=self.equivalent.get(name, ""))
         program = inspect.isroutine(altered)
         for check in sorted(self.checks, key=lambda c: c.name in SLOW):
+            # a check that has shown that it can reject is spared mutants that are dead already
             if trial.killers and kills[check.name] >= ENOUGH and not trial.equivalent:
                 continue
             trial.seen.append(check.name)
@@ -886,7 +908,8 @@ _collected = None
 def collecting():
     "The list that gathers the Claims made in this context, which `claim` does not verify."
     global _collected
-    _collected, before = [], _collected
+    before = _collected
+    _collected = []
     try:
         yield _collected
     finally:
@@ -969,10 +992,9 @@ def _trial_html(trial: Trial):
 # %% ../../nbs/proofs/claims.ipynb #cell-049
 def _report_html(r: Report):
     "A Report as an HTML element of class claim, with the claim's anchor."
+    evidence = f"Evidence: {r.killed} of {r.tried} mutants rejected"
     if r.equivalents:
-        kept = f", {len(r.equivalents)} equivalent"
-    else:
-        kept = ""
+        evidence += f", {len(r.equivalents)} equivalent"
     head = tag("b", escape(r.id)), " ", escape(r.title), " ", tag("i", r.kind)
     badges = []
     for name, _, verdict in r.checks:
@@ -989,7 +1011,7 @@ def _report_html(r: Report):
         *(tag("div", escape(problem), class_="claim-problem") for problem in r.problems),
         tag(
             "details",
-            tag("summary", f"Evidence: {r.killed} of {r.tried} mutants rejected{kept}"),
+            tag("summary", evidence),
             tag(
                 "div",
                 tag("table", *rows),

@@ -9,6 +9,7 @@ __all__ = ['FORMAL', 'SWAPPED', 'REVERSED', 'relations', 'mutants', 'same']
 import ast
 import inspect
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -39,9 +40,9 @@ def _node_mutants(e: sympy.Basic):
             yield f"{t} dropped", e - t
             yield f"{t} doubled", e + t
     elif e.is_Mul:
-        c, rest = e.as_coeff_Mul()
-        if abs(c) != 1:
-            yield f"coefficient {c} raised in {e}", (c + 1) * rest
+        c, factors = e.as_coeff_Mul()
+        if abs(c) != 1:  # a sign is altered by the sum that it belongs to
+            yield f"coefficient {c} raised in {e}", (c + 1) * factors
         for t in e.args:
             if t.is_Symbol or isinstance(t, (AppliedUndef, sympy.Indexed)):
                 yield f"{t} squared in {e}", e * t
@@ -73,27 +74,27 @@ def _bound_mutants(e: sympy.Basic):
         other = sympy.Integer(0) if to.is_infinite else to + 1
         yield f"limit at {other} instead of {to}", _put(e, 2, other)
         return
-    for i, (v, *bounds) in enumerate(e.args[1:], 1):
-        for j, bound in enumerate(bounds):
-            place = ("lower", "upper")[j]
-            if len(bounds) == 1:
-                name = "order raised"
-            else:
-                name = f"{place} bound {bound} shifted"
+    for i, limits in enumerate(e.args[1:], 1):
+        v, *bounds = limits
+        names = [f"{side} bound {b} shifted" for side, b in zip(("lower", "upper"), bounds)]
+        if len(bounds) == 1:  # of a derivative
+            names = ["order raised"]
+        for j, (name, bound) in enumerate(zip(names, bounds), 1):
             if not bound.is_infinite:
-                moved = (*bounds[:j], bound + 1, *bounds[j + 1 :])
-                yield f"{name} for {v}", _put(e, i, sympy.Tuple(v, *moved))
+                yield f"{name} for {v}", _put(e, i, _put(limits, j, bound + 1))
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-010
 def _tree_mutants(e: sympy.Basic):
     "All mutants of a sympy expression in one place, as pairs of a name and the altered one."
     yield from _node_mutants(e)
-    first = 2 if isinstance(e, sympy.MatrixBase) else 0
-    if isinstance(e, (*FORMAL, ExprCondPair)):
-        last = 1
-    else:
-        last = 0 if isinstance(e, sympy.Indexed) else None
-    for i in range(len(e.args))[first:last]:
+    parts = range(len(e.args))
+    if isinstance(e, sympy.MatrixBase):
+        parts = parts[2:]  # after the numbers of rows and columns
+    elif isinstance(e, (*FORMAL, ExprCondPair)):
+        parts = parts[:1]  # without bounds and conditions
+    elif isinstance(e, sympy.Indexed):
+        parts = parts[:0]  # its indices are altered above
+    for i in parts:
         for name, new in _tree_mutants(e.args[i]):
             yield name, _put(e, i, new)
 
@@ -105,12 +106,12 @@ def _relation_mutants(r: sympy.Basic):
         yield "relation reversed", converse[r.func](*r.args, evaluate=False)
     for i, side in enumerate(("left", "right")):
         e = r.args[i]
-        if e != 0:
-            whole = [("sign", -e), ("doubled", 2 * e)]
-        else:
-            whole = [("zero made one", e + 1)]
-        for name, new in [*whole, *_tree_mutants(e)]:
-            sides = (new, r.rhs) if i == 0 else (r.lhs, new)
+        altered = [("sign", -e), ("doubled", 2 * e)]
+        if e == 0:  # neither would alter it
+            altered = [("zero made one", e + 1)]
+        for name, new in [*altered, *_tree_mutants(e)]:
+            sides = list(r.args)
+            sides[i] = new
             yield f"{side}: {name}", r.func(*sides, evaluate=False)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-014
@@ -142,7 +143,7 @@ def _syntax_mutants(node: ast.AST):
             yield ast.BinOp(node.right, ast.MatMult(), node.left)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         yield node.operand
-    elif isinstance(node, ast.Constant) and type(node.value) is int:
+    elif isinstance(node, ast.Constant) and type(node.value) is int:  # not a truth value
         yield from (ast.Constant(node.value + 1), ast.Constant(node.value - 1))
     elif isinstance(node, ast.Constant) and type(node.value) is float:
         yield ast.Constant(2 * node.value or 1.0)
@@ -174,39 +175,49 @@ def _source_mutants(function: Callable):
     def nodes(tree):
         return [node for line in tree.body[0].body for node in ast.walk(line)]
 
-    counts = [len(list(_syntax_mutants(node))) for node in nodes(ast.parse(source))]
-    for i, j in ((i, j) for i, count in enumerate(counts) for j in range(count)):
-        tree = ast.parse(source)
-        old = nodes(tree)[i]
-        new = list(_syntax_mutants(old))[j]
-        name = f"line {old.lineno}: {ast.unparse(old)} → {ast.unparse(new)}"
-        tree = ast.fix_missing_locations(_Replace(old, new).visit(tree))
-        namespace = dict(function.__globals__)
-        exec(compile(tree, f"<mutant of {function.__name__}>", "exec"), namespace)
-        yield name, namespace[function.__name__]
+    for i, node in enumerate(nodes(ast.parse(source))):
+        for j, _ in enumerate(_syntax_mutants(node)):
+            tree = ast.parse(source)  # anew for each mutant, which alters it in place
+            old = nodes(tree)[i]
+            new = list(_syntax_mutants(old))[j]
+            name = f"line {old.lineno}: {ast.unparse(old)} → {ast.unparse(new)}"
+            tree = ast.fix_missing_locations(_Replace(old, new).visit(tree))
+            namespace = dict(function.__globals__)
+            exec(compile(tree, f"<mutant of {function.__name__}>", "exec"), namespace)
+            yield name, namespace[function.__name__]
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-019
 def mutants(statement: Any):
     "All mutants of a `statement` in one place: unique names → statements of the same form."
-    found = {}
     if isinstance(statement, (sympy.Basic, tuple, list)):
-        parts = relations(statement)
-        distinct = {}
-        for i, part in enumerate(parts):
-            for name, new in _relation_mutants(part):
-                if statement is part:
-                    altered = new
-                else:
-                    altered = (*parts[:i], new, *parts[i + 1 :])
-                if new != part:
-                    distinct.setdefault(altered, name if len(parts) == 1 else f"({i + 1}) {name}")
-        pairs = [(name, altered) for altered, name in distinct.items()]
+        pairs = _statement_mutants(statement)
     else:
         pairs = _source_mutants(statement)
+    named = {}
+    counts = Counter()
     for name, new in pairs:
-        number = 1 + sum(taken.partition(" #")[0] == name for taken in found)
-        found[name if number == 1 else f"{name} #{number}"] = new
-    return found
+        counts[name] += 1
+        if counts[name] > 1:
+            name += f" #{counts[name]}"
+        named[name] = new
+    return named
+
+
+def _statement_mutants(statement):
+    "The distinct mutants of a sympy statement, as pairs of a name and the altered one."
+    parts = relations(statement)
+    distinct = {}  # two alterations may give the same statement
+    for i, part in enumerate(parts):
+        for name, new in _relation_mutants(part):
+            if new == part:
+                continue
+            altered = new
+            if statement is not part:
+                altered = (*parts[:i], new, *parts[i + 1 :])
+            if len(parts) > 1:
+                name = f"({i + 1}) {name}"
+            distinct.setdefault(altered, name)
+    return [(name, altered) for altered, name in distinct.items()]
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-022
 def same(altered: Any, original: Any):
@@ -215,15 +226,16 @@ def same(altered: Any, original: Any):
     def agree(a, b):
         if a == b or a.func is not b.func:
             return a == b
-        p, q = ((r.lhs - r.rhs).doit() for r in (a, b))
+        p = (a.lhs - a.rhs).doit()
+        q = (b.lhs - b.rhs).doit()
         try:
-            factor = sympy.simplify(p / q) if q != 0 else sympy.nan
-            if isinstance(a, sympy.Eq):
-                positive = factor.is_nonzero
-            else:
-                positive = factor.is_positive
-            constant = factor.is_number and factor.is_finite and positive
-            return bool(constant) or sympy.simplify(p - q) == 0
+            if q != 0:
+                factor = sympy.simplify(p / q)
+                # a negative factor reverses an inequality
+                valid = factor.is_nonzero if isinstance(a, sympy.Eq) else factor.is_positive
+                if factor.is_number and factor.is_finite and valid:
+                    return True
+            return sympy.simplify(p - q) == 0
         except (TypeError, ValueError, NotImplementedError):
             return False
 

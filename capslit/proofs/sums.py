@@ -29,34 +29,43 @@ def _terms(e: sympy.Expr):
     if e.is_Mul:
         factors = [_terms(part) for part in e.args]
     elif e.is_Pow and e.exp.is_Integer and e.exp > 1:
+        # each factor has its own indices: (Σ a_i)² is Σ_i Σ_j a_i a_j
         factors = [_terms(e.base) for _ in range(int(e.exp))]
+    elif e.has(sympy.Sum):  # inside another function
+        return [(e.func(*map(flat, e.args)), ())]
     else:
-        return [(e.func(*map(flat, e.args)) if e.has(sympy.Sum) else e, ())]
-    return [
-        (prod(f for f, _ in chosen), sum((limits for _, limits in chosen), ()))
-        for chosen in product(*factors)
-    ]
+        return [(e, ())]
+    terms = []
+    for chosen in product(*factors):
+        summands, limits = zip(*chosen)
+        terms.append((prod(summands), sum(limits, ())))
+    return terms
 
 
 def _summed(e: sympy.Sum):
     "`terms` of a sum, whose indices become new ones."
     fresh = {v: sympy.Dummy(str(v), integer=True) for v in e.variables}
-    own = tuple((fresh[v], *(b.xreplace(fresh) for b in bounds)) for v, *bounds in e.limits)
-    return [(f, limits + own) for f, limits in _terms(e.function.xreplace(fresh))]
+    outer = tuple(
+        (fresh[v], low.xreplace(fresh), high.xreplace(fresh)) for v, low, high in e.limits
+    )
+    terms = _terms(e.function.xreplace(fresh))
+    return [(f, limits + outer) for f, limits in terms]
 
 # %% ../../nbs/proofs/sums.ipynb #cell-006
 def _contracted(f: sympy.Expr, limits: tuple):
     "A term without the sums that a Kronecker delta ends or whose index does not occur."
     for i, (v, low, high) in enumerate(limits):
-        rest = limits[:i] + limits[i + 1 :]
-        if v not in f.free_symbols and not any(
-            v in set().union(*(b.free_symbols for b in other[1:])) for other in rest
-        ):
-            return _contracted(f * (high - low + 1), rest)
+        others = limits[:i] + limits[i + 1 :]
+        needed = set(f.free_symbols)
+        for _, *bounds in others:  # a sum may end where another index is
+            needed = needed.union(*(bound.free_symbols for bound in bounds))
+        if v not in needed:
+            return _contracted(f * (high - low + 1), others)
         for delta in sympy.Mul.make_args(f):
             if isinstance(delta, sympy.KroneckerDelta) and v in delta.args:
-                to = delta.args[1] if delta.args[0] == v else delta.args[0]
-                return _contracted((f / delta).xreplace({v: to}), rest)
+                a, b = delta.args
+                other = b if a == v else a
+                return _contracted((f / delta).xreplace({v: other}), others)
     return f, limits
 
 # %% ../../nbs/proofs/sums.ipynb #cell-008
@@ -64,15 +73,17 @@ def _named(f: sympy.Expr, limits: tuple):
     """A term as a pair: its factors without an index, and the sum of the others with indices named
     in order.
     """
-    constant, varying = sympy.Mul(f).as_independent(*(v for v, *_ in limits), as_Add=False)
     if not limits:
         return f, sympy.Integer(1)
-    found = []
+    indices = [v for v, _, _ in limits]
+    constant, varying = sympy.Mul(f).as_independent(*indices, as_Add=False)
+    # indices are interchangeable: of all ways to number them, the first in sympy's order
+    candidates = []
     for order in permutations(limits):
-        names = {v: sympy.Symbol(f"i{k}", integer=True) for k, (v, *_) in enumerate(order, 1)}
-        bounds = [(names[v], *(b.xreplace(names) for b in ends)) for v, *ends in order]
-        found.append(sympy.Sum(varying.xreplace(names), *bounds))
-    return constant, min(found, key=sympy.default_sort_key)
+        names = {v: sympy.Symbol(f"i{k}", integer=True) for k, (v, _, _) in enumerate(order, 1)}
+        bounds = [tuple(part.xreplace(names) for part in limit) for limit in order]
+        candidates.append(sympy.Sum(varying.xreplace(names), *bounds))
+    return constant, min(candidates, key=sympy.default_sort_key)
 
 
 def flat(e: sympy.Expr):
@@ -106,15 +117,14 @@ class Derivation:
 
     def __post_init__(self):
         for number, (before, after) in enumerate(pairwise(self.steps), 1):
-            if self.form(before - after) != 0:
-                raise ClaimError(
-                    f"step {number} is false: the difference is {self.form(before - after)}"
-                )
+            difference = self.form(before - after)
+            if difference != 0:
+                raise ClaimError(f"step {number} is false: the difference is {difference}")
 
     def _repr_latex_(self):
-        if isinstance(self.left, str):
-            left = self.left
-        else:
-            left = sympy.latex(self.left)
-        rows = (rf"{'' if i else left} &= {sympy.latex(step)}" for i, step in enumerate(self.steps))
+        left = self.left
+        if not isinstance(left, str):
+            left = sympy.latex(left)
+        rows = [f"&= {sympy.latex(step)}" for step in self.steps]
+        rows[0] = f"{left} {rows[0]}"
         return r"$$\begin{aligned}" + r" \\[4pt] ".join(rows) + r"\end{aligned}$$"

@@ -25,9 +25,9 @@ def as_frame(X: Any) -> Any:
         return None
     frame = X.drop(columns=list(index_columns(X.columns))).rename(columns=str)
     check_names(frame.columns, "columns of X")
-    is_text = import_pandas().api.types.is_string_dtype
-    texts = [name for name in frame if is_text(frame[name].dtype)]
-    return frame.assign(**{name: clean_text(frame[name]) for name in texts})
+    is_text = import_pandas().api.types.is_string_dtype  # of object columns, too
+    texts = {name: clean_text(frame[name]) for name in frame if is_text(frame[name].dtype)}
+    return frame.assign(**texts)
 
 # %% ../../nbs/data/columns.ipynb #columns-007
 def _read_numbers(entries, form):
@@ -61,7 +61,7 @@ def _as_words(entries):
 
 def _read_words(entries, words):
     "Indicators (n, k) of k words."
-    place = {word: k for k, word in enumerate(words)}
+    place = {word: k for k, word in enumerate(words)}  # others find the last row, of NaN
     indicators = np.vstack([np.eye(len(words)), np.full(len(words), np.nan)])
     return indicators[[place.get(word, -1) for word in _as_words(entries)]]
 
@@ -79,7 +79,7 @@ def _text_form(words):
 
     transformer = _letter_groups()
     counts = transformer.fit_transform(words)
-    n_directions = min(30, *(size - 1 for size in counts.shape))
+    n_directions = min(30, min(counts.shape) - 1)  # as many as skrub has, if there are so many
     directions = TruncatedSVD(n_directions, random_state=0).fit(counts).components_
     return tuple(transformer.get_feature_names_out()), transformer.idf_, directions
 
@@ -89,7 +89,7 @@ def _read_text(entries, form):
     groups, idf, directions = form
     words = _as_words(entries)
     transformer = _letter_groups(groups)
-    transformer.idf_ = idf
+    transformer.idf_ = idf  # what fit would have learned
     values = transformer.transform([word or "" for word in words]) @ directions.T
     values[[word is None for word in words]] = np.nan
     return values
@@ -258,7 +258,7 @@ def fit_column(name: str, entries: Any, weight: np.ndarray) -> Column | None:
     if kind == "number":
         _note_row_numbers(name, values[:, 0])
     if kind == "date":
-        timed = bool(np.nanmax(values[:, 0] % 1) > 0)
+        timed = bool(np.nanmax(values[:, 0] % 1) > 0)  # without times, the hour is constant
         form = (form[0], timed)
         values = values[:, : 3 + timed]
     missing = np.isnan(values[:, 0])

@@ -31,12 +31,11 @@ def _random_uniforms(seed: int, start: int, stop: int, count: int) -> np.ndarray
     float64 array of shape (stop - start, count)
     """
     blocks = -(-count // 4)  # the generator makes four words at a time
-    words = np.random.Philox(key=seed, counter=start * blocks).random_raw(
-        (stop - start) * 4 * blocks
-    )
-    return (((words >> np.uint64(11)) + 0.5) * 2.0**-53).reshape(stop - start, 4 * blocks)[
-        :, :count
-    ]
+    # a counter instead of a state: any place of the stream can be drawn alone
+    generator = np.random.Philox(key=seed, counter=start * blocks)
+    words = generator.random_raw((stop - start) * 4 * blocks)
+    uniforms = ((words >> np.uint64(11)) + 0.5) * 2.0**-53  # never 0 or 1, where ndtri is infinite
+    return uniforms.reshape(stop - start, 4 * blocks)[:, :count]
 
 # %% ../../nbs/data/deformations.ipynb #cell-008
 def linear_maps(
@@ -63,14 +62,14 @@ def _spectrum(smoothness):
     percent of the side.
     """
     width = smoothness / 100
-    k = np.arange(
-        1 + int(np.sqrt(2 * np.log(20)) / (np.pi * width))
-    )  # the factor of the next cosine is below 1/20
+    last = int(np.sqrt(2 * np.log(20)) / (np.pi * width))  # the next factor is below 1/20
+    k = np.arange(1 + last)
     factor = np.exp(-0.5 * (np.pi * k * width) ** 2)
     amplitudes = np.outer(factor, factor)
-    amplitudes[0, 0] = 0
-    mean_square = np.outer(np.where(k > 0, 0.5, 1), np.where(k > 0, 0.5, 1))
-    return amplitudes / np.sqrt(max(np.sum(amplitudes**2 * mean_square), np.finfo(float).tiny))
+    amplitudes[0, 0] = 0  # a constant field would be one more translation
+    of_cosine = np.where(k > 0, 0.5, 1)  # mean square
+    power = np.sum(amplitudes**2 * np.outer(of_cosine, of_cosine))
+    return amplitudes / np.sqrt(max(power, np.finfo(float).tiny))
 
 
 @lru_cache
@@ -127,14 +126,13 @@ class Deformations:
 
     def __post_init__(self):
         for item in fields(self):
-            check_number(
-                item.name, getattr(self, item.name), at_least=5 if item.name == "smoothness" else 0
-            )
-        if self.seed == int(self.seed):
-            whole = int(self.seed)
-        else:
-            whole = self.seed
-        check_number("seed", whole, below=2**128, integer=True)
+            # rougher fields would need many more cosines, and fold the image
+            least = 5 if item.name == "smoothness" else 0
+            check_number(item.name, getattr(self, item.name), at_least=least)
+        seed = self.seed
+        if seed == int(seed):
+            seed = int(seed)
+        check_number("seed", seed, below=2**128, integer=True)  # the key of the generator
 
     def draw(self, start: int, stop: int) -> "Draws":
         "The `Draws` of the places `start` to `stop` of the stream."
@@ -160,20 +158,14 @@ class Draws(NamedTuple):
 def _draw(settings, start, stop):
     amplitudes = _spectrum(settings.smoothness)
     u = _random_uniforms(int(settings.seed), start, stop, 8 + 2 * amplitudes.size)
-    limits = settings.strength * np.array(
-        [
-            settings.translation / 100,
-            settings.translation / 100,
-            np.deg2rad(settings.rotation),
-            np.log1p(settings.scaling / 100),
-            np.log1p(settings.scaling / 100),
-            settings.shear / 100,
-            settings.thickness / 100,
-            0,
-        ]
-    )
+    shift = settings.translation / 100
+    scale = np.log1p(settings.scaling / 100)  # growing and shrinking are equally likely
+    angle = np.deg2rad(settings.rotation)
+    rest = (settings.shear / 100, settings.thickness / 100, 0)
+    limits = settings.strength * np.array([shift, shift, angle, scale, scale, *rest])
     even = (2 * u[:, :8] - 1) * limits
     normal = ndtri(u[:, 8:]).reshape(-1, 2, *amplitudes.shape)
+    # two components share the mean square
     elastic = settings.strength * settings.elastic / 100 * np.sqrt(0.5) * amplitudes * normal
     return Draws(even[:, :2], linear_maps(*even[:, 2:6].T), even[:, 6], elastic)
 
@@ -197,6 +189,7 @@ def _thicken(images: np.ndarray, amount: np.ndarray) -> np.ndarray:
     sign = np.where(amount < 0, -1, 1).astype(np.float32)[:, None, None]
     amount = np.abs(amount).astype(np.float32)[:, None, None]
     x = images * sign
+    # dilation moves an edge by a whole pixel; the last step takes a share of it
     for step in range(int(np.ceil(amount.max(initial=0)))):
         x += np.clip(amount - step, 0, 1) * (_dilated(x) - x)
     return x * sign
@@ -245,34 +238,39 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
     """
     n, height, width = images.shape
     line = width + 5
-    padded = np.zeros((n, height + 5, line), np.float32)
+    padded = np.zeros((n, height + 5, line), np.float32)  # no neighbour is outside
     padded[:, 2 : height + 2, 2 : width + 2] = images
-    y, x = (
-        np.clip(rows + 1, 0, height + 1),
-        np.clip(columns + 1, 0, width + 1),
-    )  # of the first of four pixels, in `padded`
+    # the first of four pixels, in `padded`
+    y = np.clip(rows + 1, 0, height + 1)
+    x = np.clip(columns + 1, 0, width + 1)
     top = np.floor(y)
     left = np.floor(x)
-    at = (top * line + left).astype(np.intp) + (height + 5) * line * np.arange(n)[:, None, None]
+    image_start = (height + 5) * line * np.arange(n)[:, None, None]
+    place = (top * line + left).astype(np.intp) + image_start
     across = _cubic_weights(x - left)
     out = np.zeros(rows.shape, np.float32)
-    value = np.empty_like(out)
+    value = np.empty_like(out)  # buffers: memory is what limits this loop
     along = np.empty_like(out)
     for down in _cubic_weights(y - top):
-        np.multiply(padded.take(at, out=along, mode="clip"), across[0], out=along)
+        padded.take(place, out=along, mode="clip")
+        along *= across[0]
         for weight in across[1:]:
-            at += 1
-            along += np.multiply(padded.take(at, out=value, mode="clip"), weight, out=value)
-        at += line - 3
-        out += np.multiply(along, down, out=along)
-    return np.clip(
-        out, padded.min(axis=(1, 2), keepdims=True), padded.max(axis=(1, 2), keepdims=True), out=out
-    )
+            place += 1
+            padded.take(place, out=value, mode="clip")
+            value *= weight
+            along += value
+        place += line - 3
+        along *= down
+        out += along
+    # cubic interpolation overshoots at edges
+    low = padded.min(axis=(1, 2), keepdims=True)
+    high = padded.max(axis=(1, 2), keepdims=True)
+    return np.clip(out, low, high, out=out)
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-4
 def _thicken_image(x, amount, room):
     "`thicken` of one image x (height, width), in place; `room` has its shape."
-    (height, width) = x.shape
+    height, width = x.shape
     number = np.float32
     sign = number(-1 if amount < 0 else 1)
     amount = abs(amount)
@@ -301,7 +299,7 @@ def _inside(x, side):
     x = x + np.float32(1)
     first = np.float32(0)
     last = np.float32(side + 1)
-    if not (x > first):
+    if not (x > first):  # NaN, too
         x = first
     if x < last:
         return x
@@ -407,9 +405,8 @@ def _deform_images(images, amount, field, of_row, of_column, out):
         _keys_weights(y, weights[0])
         _keys_weights(x, weights[1])
         low, high = _grey_range(padded, ends)
-        _weighted_pixels(
-            pixels, width + 5, at, weights[0], weights[1], low, high, out[i].reshape(-1)
-        )
+        grey = out[i].reshape(-1)
+        _weighted_pixels(pixels, width + 5, at, weights[0], weights[1], low, high, grey)
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-9
 _compiled_deformation = OnDemand(
@@ -440,11 +437,11 @@ def deform(images: Any, draws: Draws) -> np.ndarray:
     height, width = images.shape[1:]
     amount = np.sqrt(height * width) * draws.thickness
     kernel = _compiled_deformation(images.size)
-    if kernel is None:
+    if kernel is None:  # few images, or no compiler
         return resample(_thicken(images, amount), *sources(draws, height, width))
     out = np.empty_like(images)
-    given = images, amount, *_motion(draws, height, width)
-    kernel(*(np.require(a, np.float32, "CW") for a in given), out)
+    inputs = (images, amount, *_motion(draws, height, width))
+    kernel(*(np.require(a, np.float32, "CW") for a in inputs), out)  # one type, one compilation
     return out
 
 # %% ../../nbs/data/deformations.ipynb #cell-044
@@ -503,7 +500,7 @@ class DeformedImages:
         """
         check_choice("len(out)", len(out), [self.size])
 
-        def work(start):
+        def work(start):  # parts do not depend on each other, nor on the order of the threads
             images, _ = self.part(start, start + self.batch)
             out[start : start + len(images)] = function(images)
 

@@ -36,11 +36,9 @@ def _collect_notebook(notebook: str | Path):
                 try:
                     exec(compile(source, name, "exec"), namespace)
                 except ImportError as error:
-                    if "pip install capslit[" in str(
-                        error
-                    ):  # an extra that is not installed: no claims from here on
-                        break
-                    raise
+                    if "pip install capslit[" not in str(error):
+                        raise
+                    break  # an extra that is not installed: no claims from here on
     for made in claims:
         made.chapter = _chapter_of(notebook)
     return claims
@@ -54,7 +52,7 @@ def _chapter_of(notebook: str | Path):
 def _notebooks(path: str | Path):
     "The notebooks below `path`, in the order of their names; FileNotFoundError if there is none."
     found = sorted(p for p in Path(path).rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-    if not found:
+    if not found:  # a misspelt folder must not pass as a book without claims
         raise FileNotFoundError(
             f"path: there is no notebook below {path}; pass the chapters' folder"
         )
@@ -68,13 +66,14 @@ def collect(path: str | Path):
 # %% ../../nbs/proofs/ledger.ipynb #cell-007
 def _natural(id: str):
     "A sort key: saul:2.9 < saul:2.10 < saul:A.1, and the papers' equations before our own."
-    source, _, rest = id.partition(":")
-    words = re.findall(r"\d+|[^\d.]+", rest)
-    return (
-        source == "capslit",
-        source,
-        [(0, int(w), "") if w.isdigit() else (1, 0, w) for w in words],
-    )
+    source, _, name = id.partition(":")
+    key = []
+    for word in re.findall(r"\d+|[^\d.]+", name):
+        if word.isdigit():
+            key.append((0, int(word), ""))  # 9 before 10
+        else:
+            key.append((1, 0, word))
+    return source == "capslit", source, key
 
 
 def numbered(source: str, **counts):
@@ -142,7 +141,8 @@ class Ledger(dict):
 
     def order(self):
         "The ids, each after its foundations; CycleError for a circle, KeyError for an unknown id."
-        if unknown := {u for entry in self.values() for u in entry.uses} - set(self):
+        unknown = {used for entry in self.values() for used in entry.uses} - set(self)
+        if unknown:
             raise KeyError(f"uses: no claim is called {', '.join(sorted(unknown, key=_natural))}")
         return list(TopologicalSorter({id: self.foundations(id) for id in self}).static_order())
 
@@ -152,26 +152,25 @@ class Ledger(dict):
         A claim stands if its foundations stand, and the claims too that the code of one of its
         checks names. A definition rests on no code, and no claim on what its own code says.
         """
-        code = {
-            id: [set(ids) & self.keys() - {id} for ids in getattr(e, "code", ())]
-            for id, e in self.items()
-        }
-        needs = {
-            id: [
-                set(self.foundations(id)) | (ids if self[id].kind != "definition" else set())
-                for ids in code[id] or [set()]
-            ]
-            for id in self
-        }
+        needs = {}  # for each claim, what it needs by each of its checks
+        for id, entry in self.items():
+            foundations = set(self.foundations(id))
+            needs[id] = [foundations]
+            codes = getattr(entry, "code", ())
+            if codes and entry.kind != "definition":
+                needs[id] = [foundations | set(ids) & self.keys() - {id} for ids in codes]
         standing = set()
-        while new := {
-            id for id in self if id not in standing and any(ids <= standing for ids in needs[id])
-        }:
+        while True:  # one check whose foundations stand is enough
+            new = {id for id in self.keys() - standing if any(n <= standing for n in needs[id])}
+            if not new:
+                break
             standing |= new
-        lacking = {
-            id: min((ids - standing for ids in needs[id]), key=len) for id in self.keys() - standing
-        }
-        return sorted({circle for id in lacking if (circle := _shortest_circle(id, lacking))})
+        # what is left waits for itself, by whichever check waits for least
+        lacking = {}
+        for id in self.keys() - standing:
+            lacking[id] = min((ids - standing for ids in needs[id]), key=len)
+        circles = {_shortest_circle(id, lacking) for id in lacking}
+        return sorted(circles - {None})
 
     def _repr_html_(self):
         return _ledger_html(self)
@@ -201,15 +200,20 @@ def recorded_reports(notebook: Path, executed: Path) -> list[Report]:
     """The Reports that the claim cells of a `notebook` have left in the outputs of its `executed`
     copy.
     """
-    cells = [json.loads(path.read_text(encoding="utf-8"))["cells"] for path in (notebook, executed)]
-    claims = {cell["id"] for cell in cells[0] if is_claim_cell(cell)}
-    outputs = chain.from_iterable(cell["outputs"] for cell in cells[1] if cell["id"] in claims)
-    found = [
-        Report.from_dict(output["data"][REPORT_MIME])
-        for output in outputs
-        if REPORT_MIME in output.get("data", {})
-    ]
-    return [replace(report, chapter=_chapter_of(notebook)) for report in found]
+    written = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    run = json.loads(executed.read_text(encoding="utf-8"))["cells"]
+    claims = {cell["id"] for cell in written if is_claim_cell(cell)}
+    reports = []
+    for cell in run:
+        if cell["id"] not in claims:
+            continue
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if REPORT_MIME in data:
+                report = Report.from_dict(data[REPORT_MIME])
+                # the cell does not know the name of its notebook
+                reports.append(replace(report, chapter=_chapter_of(notebook)))
+    return reports
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-013
 def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None) -> Ledger:
@@ -219,24 +223,19 @@ def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None
     when their chapters ran; the claims of notebooks without such a copy are checked now, by
     `n_jobs` processes.
     """
-    if executed:
-        copies = {
-            notebook: Path(executed, notebook.relative_to(path)) for notebook in _notebooks(path)
-        }
-    else:
-        copies = {}
-    read = [notebook for notebook, copy in copies.items() if copy.is_file()]
-    made = [report for notebook in read for report in recorded_reports(notebook, copies[notebook])]
-    tasks = [
-        (notebook, part, n_jobs)
-        for notebook in _notebooks(path)
-        if notebook not in read
-        for part in range(n_jobs)
-    ]
+    recorded = []
+    tasks = []
+    for notebook in _notebooks(path):
+        copy = Path(executed, notebook.relative_to(path)) if executed else None
+        if copy and copy.is_file():
+            recorded += recorded_reports(notebook, copy)
+        else:  # each process takes a part of every notebook, for some take much longer than others
+            tasks += [(notebook, part, n_jobs) for part in range(n_jobs)]
     if n_jobs == 1 or not tasks:
-        return Ledger(chain(made, *(_some_reports(*task) for task in tasks)))
+        return Ledger(chain(recorded, *(_some_reports(*task) for task in tasks)))
+    # spawned, because a fork would share the threads of the parent's libraries
     with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn")) as pool:
-        return Ledger(chain(made, *pool.map(_some_reports, *zip(*tasks))))
+        return Ledger(chain(recorded, *pool.map(_some_reports, *zip(*tasks))))
 
 
 def _some_reports(notebook: str | Path, part: int, parts: int):
@@ -259,23 +258,22 @@ def _number(id: str):
     """The name of a numbered equation, 'Saul 2.16' for saul:2.16; empty for a claim that has a
     title only.
     """
-    source, _, rest = id.partition(":")
-    numbered = re.fullmatch(r"([A-Z]\.)?[\d.]+", rest) and source in SOURCES
-    if numbered:
-        return f"{'EM routing' if source == 'routing' else source.capitalize()} {rest}"
-    return ""
+    source, _, name = id.partition(":")
+    if source not in SOURCES or not re.fullmatch(r"([A-Z]\.)?[\d.]+", name):
+        return ""
+    if source == "routing":
+        return f"EM routing {name}"
+    return f"{source.capitalize()} {name}"
 
 
 def _chapter_titles(path: str | Path):
     "The titles of the notebooks below `path` by the chapters' places among them."
-    first = {
-        notebook: "".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"])
-        for notebook in _notebooks(path)
-    }
-    return {
-        _chapter_of(notebook): text.partition("\n")[0].lstrip("# ")
-        for notebook, text in first.items()
-    }
+    titles = {}
+    for notebook in _notebooks(path):
+        first = json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]
+        heading = "".join(first["source"]).partition("\n")[0]
+        titles[_chapter_of(notebook)] = heading.lstrip("# ")
+    return titles
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-016
 def _entry_html(r: Report, titles: Mapping, root: str):
@@ -311,16 +309,11 @@ def _ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
         parts.setdefault(entry.id.partition(":")[0], []).append(
             _entry_html(getattr(entry, "report", entry), titles, root)
         )
-    sections = [
-        tag(
-            "section",
-            tag("h3", escape(f"{SOURCES.get(source, source)}: {len(entries)} claims")),
-            *entries,
-            data_source=source,
-        )
-        for source, entries in parts.items()
-        if entries
-    ]
+    sections = []
+    for source, entries in parts.items():
+        if entries:
+            title = tag("h3", escape(f"{SOURCES.get(source, source)}: {len(entries)} claims"))
+            sections.append(tag("section", title, *entries, data_source=source))
     return tag("div", *sections, class_="claim-ledger")
 
 # %% ../../nbs/proofs/ledger.ipynb #card-code
@@ -328,17 +321,16 @@ def card(r: Report, rests: Sequence[str], users: Sequence[str]):
     """The contents of a Report's card: statement, checks with evidence, mutants with their fate,
     what it rests on and what rests on it.
     """
-    fates = [
-        (
-            t.name,
-            "equivalent: " + t.equivalent if t.equivalent else t.evidence or "passes all checks",
-        )
-        for t in r.trials
-    ]
-    checks = [
-        (f"{name} {verdict.reach}".rstrip(), about, verdict.evidence, verdict.holds, r.count(name))
-        for name, about, verdict in r.checks
-    ]
+    fates = []
+    for trial in r.trials:
+        fate = trial.evidence or "passes all checks"
+        if trial.equivalent:
+            fate = f"equivalent: {trial.equivalent}"
+        fates.append((trial.name, fate))
+    checks = []
+    for name, about, verdict in r.checks:
+        reach = f"{name} {verdict.reach}".rstrip()
+        checks.append((reach, about, verdict.evidence, verdict.holds, r.count(name)))
     return {
         "tex": r.tex,
         "problems": r.problems,

@@ -127,6 +127,7 @@ def _fit_stack(folds, examples, w):
     run = em.fit(model, parameters, train, validation=held_out, **settings)
     size = len(model.targets) // len(folds)
     estimators = []
+    # problems of a fold are neighbours in the stack
     for f, fold in enumerate(folds):
         part = _part(run, slice(f * size, (f + 1) * size))
         estimators.append(fold.estimator._keep_run(part, fold.model, fold.examples))
@@ -281,11 +282,14 @@ def _fit_folds(first, examples, X, y, trains, params={}):
         rows = number[passed]
         rows = rows[rows >= 0]
         if not rows.size:
+            # the error of a fit without weight, before other folds are learned
             check_mass("sample_weight of a fold", np.zeros(1))
         if same_shape and np.bincount(labels[rows], minlength=len(examples.classes)).all():
             fold = _prepared_fold(first, examples, rows, labels, w)
+            # a run has held-out examples for all of its problems or for none
             stacks.setdefault(fold.held_out is None, []).append((f, fold))
         else:
+            # a class is missing, or the folds have different inputs
             part = {name: a[passed] for name, a in params.items()}
             estimators[f] = clone(first).fit(take_rows(X, passed), take_rows(y, passed), **part)
         seconds[f] = time.perf_counter() - start
@@ -295,6 +299,7 @@ def _fit_folds(first, examples, X, y, trains, params={}):
         for f, estimator in zip(numbers, _fit_stack(folds, examples, w)):
             estimators[f] = estimator
             vars(estimator).update({k: v for k, v in vars(first).items() if k in _FEATURES})
+        # they share one run, so each is charged the same
         seconds[list(numbers)] += (time.perf_counter() - start) / len(folds)
     return estimators, seconds
 

@@ -119,6 +119,7 @@ def initial_weights(
     short = set()
     complete = {}
     for q, j in np.ndindex(dims.shape):
+        # "ovo" asks for the subspace of a class once for each pair
         classes = np.flatnonzero(targets[q] == j)
         key = (classes.tobytes(), dims[q, j])
         rows = complete.get(key)
@@ -268,6 +269,7 @@ def least_squares(
     else:
         alpha = np.broadcast_to(alpha, len(targets))
         penalty = np.repeat(alpha[:k, None], p, axis=1)
+    # the constant input has no prior
     penalty[:, p - affine :] = 0
     gram = check_values("gram", gram)
     roots = np.zeros((k, p, 0))
@@ -284,6 +286,7 @@ def least_squares(
             root, rank = root_of_inverse(total)
         else:
             rank = root.shape[1]
+        # thin roots differ in width
         roots = _widened(roots, max(root.shape[1], roots.shape[2]))
         roots[q, :, : root.shape[1]] = root
         ranks.append(rank)

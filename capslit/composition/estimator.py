@@ -103,6 +103,7 @@ def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
     if prunes:
         return templates
     free = Charge(model.q, model.pseudocount, None)
+    # who is active stays, and opinions that were too expensive come back
     for _ in range(5):
         templates = exact_templates(templates, active, X, free, model.rule == "maximum")
     return templates
@@ -135,6 +136,7 @@ def _proposals(model, best, X):
     online = learn_online(model, no_experts(X.shape[1]), X, K + 1)
     if online.templates.shape[1] == K + 1:
         yield online
+    # those hardly explained may be right in every pixel, and still need a part
     if not K:
         return
     found = model.explain(best.templates[0], X)
@@ -151,6 +153,7 @@ def _one_by_one(model, X, n_experts, prunes, settings):
     """
     data = X, None
 
+    # likelihoods of different numbers of experts cannot be compared, descriptions can
     def length_of(experts):
         return description_length(model, experts, _counted(model, experts, data))[0]
 
@@ -227,7 +230,7 @@ class _FittedExperts(_FittedSets):
         active = active_experts(found.experts, len(self.templates_)).astype(np.float64)
         if self.transforms is None:
             return active
-        g = np.zeros((*active.shape, 3))
+        g = np.zeros((*active.shape, 3))  # idle experts have the pose 0
         rows, slots = np.nonzero(found.experts >= 0)
         experts = found.experts[rows, slots]
         g[rows, experts] = self.transforms.poses[found.poses[rows, slots]]
@@ -644,7 +647,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         "Experts from which EM starts, a stack of starts."
         how = self._init()
         rng = check_random_state(self.random_state)
-        weight = 2 * model.pseudocount
+        weight = 2 * model.pseudocount  # examples that the prior counts for
         if how == "sequential":
             return _one_by_one(model, X, self.n_experts, self._prunes(), self._settings())
         if how == "online":
@@ -695,6 +698,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             before = np.pad(self.active_sets_, [(0, 0), (0, newer)])
             sets = np.concatenate([before, sets])
             times = np.concatenate([self.active_set_counts_, times])
+        # batches, and earlier calls, have sets in common
         self.active_sets_, which = np.unique(sets, axis=0, return_inverse=True)
         self.active_set_counts_ = np.bincount(which.ravel(), times)
         self.statistics_ = statistics

@@ -157,7 +157,11 @@ def _best_above(others, charge):
         np.ones((1, u.shape[1])),
         axis=0,
     )
-    v = np.clip(charge.best(S, N), u, ceiling)
+    v = np.clip(
+        charge.best(S, N),
+        u,
+        ceiling,
+    )
     v = np.minimum(v, 1 - 1e-9)
     gain = _nats(S, N, v) - before
     gain = gain + charge.prior(v) - charge.price(S, N)
@@ -178,7 +182,11 @@ def _best_opinions(others, now, charge, one_sided=False):
     highest = np.zeros_like(now)
     for v in rivals:
         gain = others.gain(v, charge)
-        best = np.where(gain > highest + 1e-9, v, best)
+        best = np.where(
+            gain > highest + 1e-9,
+            v,
+            best,
+        )
         highest = np.maximum(gain, highest)
     return best
 
@@ -216,7 +224,12 @@ def exact_templates(
             ink[on],
             times[on, None],
         )
-        templates[k] = _best_opinions(others, templates[k], charge, one_sided)
+        templates[k] = _best_opinions(
+            others,
+            templates[k],
+            charge,
+            one_sided,
+        )
     return templates
 
 # %% ../../nbs/composition/exact.ipynb #search-2
@@ -359,7 +372,11 @@ def _newcomer(X, upper, lower, charge, one_sided, rng):
         N = active.T @ free
         worth = _mixed(S, N - S, eps) - xlogy(S, rival) - xlog1py(N - S, -rival) - charge.vote
         if one_sided:
-            worth = np.where(2 * S > N, worth, 0)
+            worth = np.where(
+                2 * S > N,
+                worth,
+                0,
+            )
         templates = np.where(
             worth > 0,
             (S + eps) / (N + 2 * eps),
@@ -400,7 +417,10 @@ def _factor_templates(search, rng):
     if search.one_sided:
         H = np.minimum(scaled_factors(X, search.target, rng), 0.95)
         return np.maximum(H, q)
-    both = np.concatenate([X, 1 - X], axis=1)
+    both = np.concatenate(
+        [X, 1 - X],
+        axis=1,
+    )
     H = np.minimum(scaled_factors(both, search.target, rng), 0.95)
     ink, paper = np.split(H, 2, axis=1)
     return np.clip(

@@ -73,7 +73,11 @@ def _best_above(u, S, N):
     """
     # sorted by u: an opinion between two of them counts in the sets below it
     order = np.argsort(u, axis=0)
-    N = np.take_along_axis(np.broadcast_to(N, u.shape), order, axis=0)
+    N = np.take_along_axis(
+        np.broadcast_to(N, u.shape),
+        order,
+        axis=0,
+    )
     S = np.take_along_axis(S, order, axis=0)
     u = np.take_along_axis(u, order, axis=0)
     before = np.cumsum(
@@ -100,7 +104,11 @@ def _best_means(upper, lower, S, N, q, one_sided):
     `upper`, `lower`, S and N are arrays as of `best_above`; with `one_sided`
     no opinion is below q.
     """
-    v, gain = _best_above(upper, S - N * (lower - q), N)
+    v, gain = _best_above(
+        upper,
+        S - N * (lower - q),
+        N,
+    )
     best = np.where(gain > 0, v, q)
     if one_sided:
         return best
@@ -109,7 +117,11 @@ def _best_means(upper, lower, S, N, q, one_sided):
         N * (upper - q) - S,
         N,
     )
-    return np.where(less > np.maximum(gain, 0), -down, best)
+    return np.where(
+        less > np.maximum(gain, 0),
+        -down,
+        best,
+    )
 
 # %% ../../nbs/composition/gaussian.ipynb #real-10-a
 def _exact_means(templates, sets, times, sums, q, rule):
@@ -206,7 +218,11 @@ class _Steps(_Sets):
         best, mu = self.explain(templates, variance, x)
         M = len(small_sets(len(templates), self.max_active))
         order = np.argsort(best, kind="stable")
-        present, starts, counts = np.unique(best[order], return_index=True, return_counts=True)
+        present, starts, counts = np.unique(
+            best[order],
+            return_index=True,
+            return_counts=True,
+        )
         times = np.zeros(M)
         times[present] = counts
         sums = np.zeros((M, x.shape[1]))
@@ -281,7 +297,11 @@ def _factor_means(X, n_experts, q, one_sided, rng):
         [above, np.maximum(q - X, 0)],
         axis=1,
     )
-    more, less = np.split(scaled_factors(both, n_experts, rng), 2, axis=1)
+    more, less = np.split(
+        scaled_factors(both, n_experts, rng),
+        2,
+        axis=1,
+    )
     return q + more - less
 
 
@@ -304,7 +324,13 @@ class _FittedMeans(_FittedSets):
         """
         check_is_fitted(self)
         with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
+            X = validate_inputs(
+                self,
+                X,
+                reset=False,
+                dtype=np.float64,
+                order="C",
+            )
         # squares of numbers in this unit do not overflow
         largest = np.max(np.abs(self.templates_))
         unit = float(max(largest, abs(self.background), math.sqrt(self.noise_variance_)))
@@ -334,8 +360,16 @@ class _FittedMeans(_FittedSets):
         """
         check_is_fitted(self)
         X = np.asarray(as_floating("X", X), np.float64)
-        check_values("X", check_shape("X", X, (None, len(self.templates_))))
-        return compose_means(self.templates_, X > 0.5, float(self.background), self.rule)
+        check_values(
+            "X",
+            check_shape("X", X, (None, len(self.templates_))),
+        )
+        return compose_means(
+            self.templates_,
+            X > 0.5,
+            float(self.background),
+            self.rule,
+        )
 
     @by_blocks
     def score_samples(self, X: Any) -> np.ndarray:
@@ -481,7 +515,10 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         """
         self._validate_params()
         data = read_training_data(self, X, labelled=False, precisions=(np.float64,))
-        sample = np.asarray(data.sample(self.random_state)[0], np.float64)
+        sample = np.asarray(
+            data.sample(self.random_state)[0],
+            np.float64,
+        )
         unit = self._unit(data.largest, sample)
         if self.rule == "maximum":
             self._look_below(sample / unit - self.background / unit)
@@ -512,6 +549,7 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
 
     def _unit(self, largest, X):
         "The root of the mean square of X about the background, without overflow."
+        # X may be so large, or so small, that its squares are not numbers
         check_size(np.array([largest]))
         largest = max(largest, abs(self.background)) or 1.0
         deviations = X / largest - self.background / largest
@@ -554,7 +592,10 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         K = self.n_experts
         if not isinstance(self.init, str):
             templates = np.asarray(as_floating("init", self.init), np.float64)
-            check_values("init", check_shape("init", templates, (K, X.shape[1])))
+            check_values(
+                "init",
+                check_shape("init", templates, (K, X.shape[1])),
+            )
             templates = templates[None] / unit
         elif self.init == "examples":
             with_repeats = len(X) < K

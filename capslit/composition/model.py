@@ -134,7 +134,10 @@ def _owned_in_poses(found, slots, x, weight, K, transforms):
         w = weight[on, None]
         one_hot = np.arange(K)[:, None] == experts[on]
         one_hot = one_hot.astype(np.float64)  # sums over images become matrix products
-        owned = np.any([slot[on] == j for slot in slots], axis=0)
+        owned = np.any(
+            [slot[on] == j for slot in slots],
+            axis=0,
+        )
         R = w * owned
         ink += one_hot @ transforms.pull_back(R * x[on], index)
         counts += one_hot @ transforms.pull_back(R, index)
@@ -271,7 +274,11 @@ class Compositions(_Inference):
         "ExpertStatistics of a batch."
         x, weight = batch
         x = np.asarray(as_floating("x", x), np.float64)
-        check_shape("x", x, (None, parameters.templates.shape[2]))
+        check_shape(
+            "x",
+            x,
+            (None, parameters.templates.shape[2]),
+        )
         if weight is None:
             weight = np.ones(len(x))
         weight = np.asarray(as_floating("weight", weight), np.float64)
@@ -347,7 +354,11 @@ def new_expert(
     for (goessling:initialisation).
     """
     eps = pseudocount
-    right = np.where(x == 1, composed, 1 - composed)
+    right = np.where(
+        x == 1,
+        composed,
+        1 - composed,
+    )
     opinion = (x + eps) / (1 + 2 * eps)
     if rule == "maximum":
         silent = (x == 1) & (right >= 0.5)
@@ -364,14 +375,21 @@ def misfit(X: np.ndarray, composed: np.ndarray, rule: str = "max_minus_min") -> 
 
     With "maximum" only pixels with ink count: a further expert cannot remove any.
     """
-    right = np.where(X == 1, composed, 1 - composed)
+    right = np.where(
+        X == 1,
+        composed,
+        1 - composed,
+    )
     wrong = (right < 0.5) & ((X == 1) | (rule != "maximum"))
     ratio = np.where(
         wrong,
         2 * np.maximum(right, 1e-300),
         1.0,
     )
-    return -np.sum(np.log(ratio), axis=-1)
+    return -np.sum(
+        np.log(ratio),
+        axis=-1,
+    )
 
 # %% ../../nbs/composition/model.ipynb #cell-036
 def no_experts(n_pixels: int) -> Experts:
@@ -466,7 +484,11 @@ def description_length(
     N = ink + paper
     best = xlogy(ink, ink) + xlogy(paper, paper) - xlogy(N, N)
     regret = best - _mixed(ink, paper, model.pseudocount)
-    regret = np.where(parameters.templates == model.q, 0, regret)
+    regret = np.where(
+        parameters.templates == model.q,
+        0,
+        regret,
+    )
     active = np.trace(statistics.together, axis1=1, axis2=2)
     which = active * math.log(max(K, 1) * model.n_poses)
     how_many = statistics.weight * math.log(K + 1)

@@ -67,8 +67,16 @@ def bernoulli_log_likelihood(X: Any, templates: Any) -> Any:
         ) from None
     x = xp.astype(x, p.dtype)
     # where x is 0 (or 1) the other term is 0 for any p, and log 0 must not touch it
-    ink = xp.where(x > 0, p, xp.ones_like(p))
-    paper = xp.where(x < 1, p, xp.zeros_like(p))
+    ink = xp.where(
+        x > 0,
+        p,
+        xp.ones_like(p),
+    )
+    paper = xp.where(
+        x < 1,
+        p,
+        xp.zeros_like(p),
+    )
     with np.errstate(divide="ignore"):
         nats = x * xp.log(ink) + (1 - x) * xp.log1p(-paper)
     return xp.sum(nats, axis=-1)
@@ -208,7 +216,11 @@ def compose_extremes(upper: Any, lower: Any, q: float = 0.5) -> Any:
     "U + L − q for U ≥ q ≥ L, without rounding where only one side votes."
     xp = namespace(upper, lower)
     q = float(q)
-    return xp.where(lower < q, lower + (upper - q), upper)
+    return xp.where(
+        lower < q,
+        lower + (upper - q),
+        upper,
+    )
 
 # %% ../../nbs/composition/rules.ipynb #cell-039-1
 def max_minus_min(templates: Any, axis: int = 0, q: float = 0.5) -> Any:

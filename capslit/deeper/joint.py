@@ -87,7 +87,10 @@ def _improved_kinds(q, scores, V, gap, n_draws, label_weight):
         slack = label_weight * (1 - 1 / n_draws) * reach
         if slack:
             logits += slack * np.log(np.maximum(before, 1e-300))
-        q[:, patch] = softmax(logits / (n_draws + slack), axis=1)
+        q[:, patch] = softmax(
+            logits / (n_draws + slack),
+            axis=1,
+        )
         gap += part - q[:, patch] @ Vl.T
     return q
 
@@ -256,7 +259,14 @@ class _Bound(_Kinds):
                     len(z),
                     -1,
                 )
-                q = _improved_kinds(q, scores, V, gap, self.n_draws, self.label_weight)
+                q = _improved_kinds(
+                    q,
+                    scores,
+                    V,
+                    gap,
+                    self.n_draws,
+                    self.label_weight,
+                )
         if self.memory is not None:
             self.memory[1][0, row] = q
         return scores, q
@@ -295,7 +305,10 @@ class _Bound(_Kinds):
         weights = parameters.weights[0]
         poses = _poses_of(weights, pooled(q, self.pooling))
         entropy = scores - np.log(np.maximum(q, 1e-300))  # 0 log 0 is 0
-        kinds = np.sum(q * entropy, axis=(1, 2))
+        kinds = np.sum(
+            q * entropy,
+            axis=(1, 2),
+        )
         V = _place_weights(weights, self.pooling)
         price = _uncertainty(q, V) / (2 * self.n_draws)
         return self.n_draws * kinds, _label_log_probability(poses, y), price
@@ -326,8 +339,14 @@ class JointRegression(_Bound):
         if scores is None:
             scores = self.scores(parameters, z)
         q = softmax(scores, axis=2)
-        poses = _poses_of(parameters.weights[0], pooled(q, self.pooling))
-        longest = np.argmax(np.sum(poses**2, axis=2), axis=1)
+        poses = _poses_of(
+            parameters.weights[0],
+            pooled(q, self.pooling),
+        )
+        longest = np.argmax(
+            np.sum(poses**2, axis=2),
+            axis=1,
+        )
         wrong = longest != y
         return ErrorCount(
             np.array([float(np.sum(wrong))]),
@@ -338,7 +357,12 @@ class JointRegression(_Bound):
         "CodeStatistics of a batch, after the kinds have been improved."
         z, y, _, row = batch
         scores, q = self.kinds(parameters, z, y, row)
-        kinds, logs, price = self.terms(parameters, scores, q, y)
+        kinds, logs, price = self.terms(
+            parameters,
+            scores,
+            q,
+            y,
+        )
         c = _with_constant(pooled(q, self.pooling))
         h = posterior_mean(
             _poses_of(parameters.weights[0], c[:, :-1]),
@@ -384,7 +408,12 @@ class JointRegression(_Bound):
         total = np.sum(N)
         variance = (statistics.squares - np.sum(N * mu * mu)) / (p * total)
         log_weights = np.log(N / total)[None, :, 0]
-        return MixtureCodes(log_weights, mu[None], np.log(variance), weights)
+        return MixtureCodes(
+            log_weights,
+            mu[None],
+            np.log(variance),
+            weights,
+        )
 
     def objective(self, parameters: Any, statistics: _CodeStatistics) -> np.ndarray:
         "The bound, less α‖W‖²/2."
@@ -432,7 +461,10 @@ def patches_of(layer: PatchFeatures, X: np.ndarray) -> tuple:
     """Whitened patches z (n, L, p) of images X (n, height · width), and pooling (G, L), of a fitted
     layer.
     """
-    images = np.asarray(X, np.float64).reshape(-1, *layer.image_shape_)
+    images = np.asarray(X, np.float64).reshape(
+        -1,
+        *layer.image_shape_,
+    )
     images = images / layer.scale_
     u = image_patches(images, layer.patch_size_, layer.stride_)
     v = normalise_contrast(u, layer.contrast_floor_) - layer.patch_mean_

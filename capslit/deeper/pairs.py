@@ -88,6 +88,7 @@ def _both(s, v, u, first=0):
 # %% ../../nbs/deeper/pairs.ipynb #pairs-11
 def _read(squared_norms, capsule_dim):
     "Checked squared norms, transposed (m, n)."
+    # with two classes there is only one pair
     w = check_shape("squared_norms", as_floating("squared_norms", squared_norms), (None, None))
     check_values("squared_norms", w, lower=0)
     check_number("the number of classes in squared_norms", w.shape[1], at_least=3, integer=True)
@@ -97,7 +98,12 @@ def _read(squared_norms, capsule_dim):
 
 def _check_pairs(pairs, m, n):
     "Pairs (n, 2) of different labels from 0 to m − 1."
-    pairs = check_labels("pairs", np.asarray(pairs), m, (n, 2))
+    pairs = check_labels(
+        "pairs",
+        np.asarray(pairs),
+        m,
+        (n, 2),
+    )
     if np.any(pairs[:, 0] == pairs[:, 1]):
         raise ValueError("pairs must hold two different labels in each row")
     return pairs
@@ -138,7 +144,11 @@ def _posterior(s, pairs):
     v, u = _of_pairs(s.v, pairs)
     twice = _both(s, v, u)
     common = _both(s, v, u, 1) / twice
-    ratio = np.repeat(common[None], len(s.v), axis=0)
+    ratio = np.repeat(
+        common[None],
+        len(s.v),
+        axis=0,
+    )
     # the two labels gain, each the more, the longer the pose of the other
     for label, other in ((pairs[:, 0], u), (pairs[:, 1], v)):
         gain = s.e * s.kappa[1] + other * s.kappa[2]
@@ -176,7 +186,10 @@ def longest_two(w: np.ndarray) -> np.ndarray:
     best = w.argmax(axis=0)
     without = w.copy()
     without[best, np.arange(w.shape[1])] = -np.inf
-    two = np.stack([best, without.argmax(axis=0)], axis=1)
+    two = np.stack(
+        [best, without.argmax(axis=0)],
+        axis=1,
+    )
     return np.sort(two, axis=1)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-22
@@ -240,7 +253,11 @@ def _misnamed(norm, pairs):
     "Whether the longest two poses are other ones; NaN where lengths are not finite."
     named = longest_two(norm)
     wrong = (named != np.sort(pairs, axis=1)).any(axis=1)
-    return np.where(np.isfinite(norm.sum(axis=0)), wrong, np.nan)
+    return np.where(
+        np.isfinite(norm.sum(axis=0)),
+        wrong,
+        np.nan,
+    )
 
 
 def _summed(poses, ratio, logs, wrong, x, weight, p):
@@ -248,12 +265,16 @@ def _summed(poses, ratio, logs, wrong, x, weight, p):
     if weight is None:
         weight = np.ones(len(x))
     m, d, b = poses.shape
+    # posterior means are prior means times a ratio: Σ E[h] xᵀ in one product
     h = poses * (ratio * weight).astype(x.dtype)[:, None, :]
     rows = h.reshape(m * d, b)
     moments = rows @ x
     if p > x.shape[1]:  # the last column multiplies a constant input 1
         moments = np.column_stack([moments, rows.sum(axis=1)])
-    moments = moments.reshape(m, d, p).astype(np.float64, copy=False)
+    moments = moments.reshape(m, d, p).astype(
+        np.float64,
+        copy=False,
+    )
     return moments, weight @ logs, weight @ wrong, weight.sum(dtype=np.float64)
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-52
@@ -347,7 +368,12 @@ def overlay(
             places[here, side] = down, right
             frame = scenes[:, down : down + height, right : right + width]
             frame[here] += images[rows[here, side]]
-    return Overlaid(np.minimum(scenes, 1), labels[rows], rows, places)
+    return Overlaid(
+        np.minimum(scenes, 1),
+        labels[rows],
+        rows,
+        places,
+    )
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-29
 def _read_pairs(name, Y, n, n_classes=None):
@@ -357,7 +383,12 @@ def _read_pairs(name, Y, n, n_classes=None):
     Y = check_values(name, as_floating(name, Y))
     hint = "pass one row for each example, and one column for each class"
     check_shape(name, Y, (n, n_classes), hint=hint)
-    check_number(f"the number of columns of {name}", Y.shape[1], at_least=3, integer=True)
+    check_number(
+        f"the number of columns of {name}",
+        Y.shape[1],
+        at_least=3,
+        integer=True,
+    )
     other = ((Y != 0) & (Y != 1)).any(axis=1)
     wrong = np.flatnonzero(other | (Y.sum(axis=1) != 2))
     if wrong.size:
@@ -377,7 +408,7 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
 def _in_subspaces(targets, dims, moments, affine, rng):
     "Weights of capsules in the subspaces of their classes; without `rng` always the same."
-    rng = rng or np.random.default_rng(0)
+    rng = rng or np.random.default_rng(0)  # only for rows that the examples do not determine
     return initial_weights(
         targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=rng
     )[0]
@@ -397,7 +428,10 @@ def _problem_of_pairs(
     dims = np.full((1, n_classes), capsule_dim)
     labels = range(n_classes)
     one, other = (second_moments((X, y, None), labels, affine) for y in pairs.T)
-    moments = SecondMoments(one.gram + other.gram, one.weight + other.weight)
+    moments = SecondMoments(
+        one.gram + other.gram,
+        one.weight + other.weight,
+    )
     gram = moments.gram.sum(axis=0) / 2  # every example is in two classes
     start = _in_subspaces(targets, dims, moments, affine, rng)
     solver = least_squares(targets, gram[None], alpha, affine)
@@ -418,9 +452,16 @@ def _problems_of_two_labels(
     in the subspaces of their labels.
     """
     targets = _exactly_one(n_classes)
-    dims = np.full((n_classes * (n_classes - 1) // 2, 2), capsule_dim)
+    dims = np.full(
+        (n_classes * (n_classes - 1) // 2, 2),
+        capsule_dim,
+    )
     numbers = _pair_numbers(pairs, n_classes)
-    each = second_moments((X, numbers, None), range(len(targets)), affine)
+    each = second_moments(
+        (X, numbers, None),
+        range(len(targets)),
+        affine,
+    )
     all_pairs = np.stack(np.triu_indices(n_classes, 1), axis=1)
     with_label = indicators(all_pairs, n_classes).T > 0  # (n_classes, pairs)
     # a label starts in the subspace of all pairs that hold it
@@ -440,6 +481,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         "Pose vectors (m, d, n) and their squared lengths (m, n)."
         X, weights = self._checked(X)
         poses, norms = pose_vectors(weights[None], X)
+        # inputs may be finite and their squared poses not
         if not np.all(np.isfinite(norms)):
             raise ValueError(
                 "X is too large for this model: its pose vectors overflow; scale X as the training"
@@ -468,13 +510,19 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         block by block.
         """
         X, weights = self._checked(X)
-        dims = np.full(weights.shape[:2], weights.shape[2])
+        dims = np.full(
+            weights.shape[:2],
+            weights.shape[2],
+        )
         read = getattr(Predictor(weights, dims, pairs=True), method)
         return [read(X[start : start + 4096]) for start in range(0, len(X), 4096)]
 
     def _strengths(self, X):
         "log π (n, n_classes) from what each two labels say."
-        shares = np.concatenate(self._by_problem(X, "shares"), axis=-1)
+        shares = np.concatenate(
+            self._by_problem(X, "shares"),
+            axis=-1,
+        )
         shares = np.maximum(shares, np.finfo(shares.dtype).tiny)  # odds stay finite
         odds = np.log(shares[:, 0] / shares[:, 1])
         return strengths(odds.T)
@@ -633,7 +681,15 @@ class CapsulePairClassifier(Saved, _Named):
             make = _problems_of_two_labels
         else:
             make = _problem_of_pairs
-        model, start = make(X, pairs, n_classes, self.capsule_dim, self.alpha, True, rng)
+        model, start = make(
+            X,
+            pairs,
+            n_classes,
+            self.capsule_dim,
+            self.alpha,
+            True,
+            rng,
+        )
         if self.architecture == "ovo":
             batch = self._by_number(model, batch, n_classes)
             held_out = held_out and self._by_number(model, held_out, n_classes)
@@ -705,7 +761,10 @@ class CapsulePairClassifier(Saved, _Named):
             "threshold",
         )
         self.history_ = {name: result.history[name] for name in names}
-        accepted = result.history.get("accepted", np.ones_like(self.history_["objective"]))
+        accepted = result.history.get(
+            "accepted",
+            np.ones_like(self.history_["objective"]),
+        )
         self.history_["accepted"] = accepted.astype(bool)
         if one:
             self.history_ = {name: values[:, 0] for name, values in self.history_.items()}

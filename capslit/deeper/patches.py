@@ -42,7 +42,11 @@ from capslit.validation import (
 # %% ../../nbs/deeper/patches.ipynb #cell-005
 def image_patches(images: np.ndarray, size: tuple, stride: int = 1) -> np.ndarray:
     "Patches (n, rows, columns, p) of images (n, height, width), at every `stride`-th pixel."
-    views = np.lib.stride_tricks.sliding_window_view(images, size, axis=(1, 2))
+    views = np.lib.stride_tricks.sliding_window_view(
+        images,
+        size,
+        axis=(1, 2),
+    )
     views = views[:, ::stride, ::stride]
     n, rows, columns = views.shape[:3]
     return views.reshape(n, rows, columns, -1)
@@ -72,7 +76,11 @@ class _EqualSpheres(Mixtures):
         "MixtureParameters from statistics."
         new = super().m_step(parameters, statistics)
         share = np.exp(new.log_weights)[..., None]
-        variance = np.sum(share * new.covariances, axis=1, keepdims=True)
+        variance = np.sum(
+            share * new.covariances,
+            axis=1,
+            keepdims=True,
+        )
         variance /= np.sum(share, axis=1, keepdims=True)
         variance = np.broadcast_to(variance, new.means.shape).copy()
         return new._replace(covariances=variance, precisions_cholesky=variance**-0.5)
@@ -82,7 +90,10 @@ def _spheres_to_learn(z, n_components, rng):
     "The model, and parameters from which EM starts: some of the patches z (n, p) are the means."
     m = n_components
     p = z.shape[1]
-    typical = max(float(np.mean(z * z)), 1e-3)
+    typical = max(
+        float(np.mean(z * z)),
+        1e-3,
+    )
     means = z[rng.permutation(len(z))[:m]]
     shares = np.full((1, m), 1 / m)
     variances = np.full((1, m, p), typical / 2)
@@ -123,6 +134,7 @@ def _responsibilities(scores, temperature=1.0):
 
 def _evidence(scores):
     "What of scores (b, m) is above their mean over the components, in place."
+    # kinds that explain a patch worse than the average count as absent
     scores -= np.mean(scores, axis=1, keepdims=True)
     return np.maximum(scores, 0, out=scores)
 
@@ -151,7 +163,13 @@ def _patch_sizes(shape, patch_size, stride, pooling):
         patch_size = max(3, round(side / 5))
     else:
         hint = f"images are {shape}"
-        check_number("patch_size", patch_size, at_most=max(shape), integer=True, hint=hint)
+        check_number(
+            "patch_size",
+            patch_size,
+            at_most=max(shape),
+            integer=True,
+            hint=hint,
+        )
     if stride == "auto":
         stride = max(1, side // 14)
     size = tuple(min(patch_size, s) for s in shape)  # a strip has patches of one row
@@ -201,7 +219,10 @@ def _drawn_patches(X, shape, size, count, least, rng):
 def _principal_axes(covariance, count):
     "The `count` largest eigenvalues, and their eigenvectors as rows, largest element positive."
     p = len(covariance)
-    values, axes = eigh(covariance, subset_by_index=(p - count, p - 1))
+    values, axes = eigh(
+        covariance,
+        subset_by_index=(p - count, p - 1),
+    )
     axes = axes[:, ::-1].T
     place = np.argmax(np.abs(axes), axis=1)[:, None]
     largest = np.take_along_axis(axes, place, axis=1)  # whose sign decides: eigh's is arbitrary
@@ -222,7 +243,10 @@ class _PooledCodes:
             self.patch_size_,
             self.stride_,
         )
-        return self._whitened(u).reshape(-1, u.shape[-1])
+        return self._whitened(u).reshape(
+            -1,
+            u.shape[-1],
+        )
 
     def _whitened(self, patches):
         "Patches (…, p) in units of `scale_`, normalised and whitened."
@@ -233,11 +257,12 @@ class _PooledCodes:
     def _scores(self, z):
         "log p(z | k) (b, m) of whitened patches, but for what all kinds share, and log π (m,)."
         mixture = self.mixture_
-        log_weights = np.log(np.maximum(mixture.weights_, 1e-300)).astype(z.dtype)
+        log_weights = np.log(np.maximum(mixture.weights_, 1e-300)).astype(z.dtype)  # (m,)
         if self.n_factors:
             model, parameters = mixture._fitted()
             joint = np.ascontiguousarray(model.log_joint(parameters, z)[0].T)
             return joint - log_weights, log_weights
+        # with one variance for all kinds a score is linear: a bank of filters
         A, b = (a.astype(z.dtype) for a in sphere_filters(mixture))
         scores = z @ A
         scores += b
@@ -459,17 +484,24 @@ class PatchFeatures(
         weights = pooling_weights(down, right, self.grids_).astype(np.float32)
         places = begin // self.stride_
         features = []
+        # windows overlap: the patches of an image are coded once for all of them
         for first in range(0, len(images), 64):
             block = (images[first : first + 64] / self.scale_).astype(np.float32)
             patches = image_patches(block, self.patch_size_, self.stride_)
             codes = self._coded(self._whitened(patches).reshape(-1, patches.shape[-1]))
-            codes = codes.reshape(*patches.shape[:3], -1)
+            codes = codes.reshape(
+                *patches.shape[:3],
+                -1,
+            )
             inside = slice(*np.searchsorted(rows, (first, first + 64)))
             pooled = []
             for row, (top, left) in zip(rows[inside] - first, places[inside]):
                 window = codes[row, top : top + down, left : left + right]
                 pooled.append(weights @ window.reshape(down * right, -1))
-            pooled = np.sqrt(pooled).reshape(len(pooled), -1)
+            pooled = np.sqrt(pooled).reshape(
+                len(pooled),
+                -1,
+            )
             if self.n_outputs is not None:
                 pooled = (pooled - self.mean_) @ self.components_.T
             features.append(pooled)
@@ -501,7 +533,10 @@ class PatchFeatures(
         self.temperature_ = self.temperature
         if self.temperature == "auto":
             self.temperature_ = self._shared() ** 0.5
-        largest = max(float(X.max()), -float(X.min()))
+        largest = max(
+            float(X.max()),
+            -float(X.min()),
+        )
         precision = X.dtype if X.dtype.kind == "f" else np.float64
         check_size(np.array([largest], precision))
         self.scale_ = largest or 1.0
@@ -513,7 +548,10 @@ class PatchFeatures(
         size = self.patch_size_
         u = _drawn_patches(X, self.image_shape_, size, self.n_patches, K, rng) / self.scale_
         if automatic:
-            K = min(200, max(1, len(u) // 10))  # fewer patches do not determine a mean
+            K = min(
+                200,
+                max(1, len(u) // 10),
+            )  # fewer patches do not determine a mean
         check_number(
             "n_components",
             K,
@@ -530,10 +568,11 @@ class PatchFeatures(
             optional=True,
             hint="regions times n_components",
         )
+        # a share of the typical variance, so that units do not matter
         self.contrast_floor_ = float(self.contrast * np.mean(np.var(u, axis=1)))
         v = normalise_contrast(u, self.contrast_floor_)
         self.patch_mean_ = np.mean(v, axis=0)
-        self.whitening_ = np.eye(v.shape[1])
+        self.whitening_ = np.eye(v.shape[1])  # (p, p)
         if self.whitening is not None:
             C = np.cov(v.T, bias=True).reshape(
                 v.shape[1],

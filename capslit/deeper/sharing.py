@@ -46,6 +46,7 @@ def _shift_grid(shifts, image_shape):
     """All displacements (T, 2), down and right, of up to `shifts` pixels, a number or one
     for each axis; less than the image's size.
     """
+    # at least one row and column of the image stay in the frame
     limits = np.minimum(np.broadcast_to(shifts, 2), np.subtract(image_shape, 1))
     axes = [np.arange(-limit, limit + 1) for limit in limits]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=2).reshape(-1, 2)
@@ -141,12 +142,14 @@ class _SharedCapsuleRegression(CapsuleRegression):
     @property
     def signature(self):
         "Settings compared on resume."
+        # the table may be long: its checksum is enough to tell two apart
         table = np.ascontiguousarray(self.places, dtype=np.int64)
         return super().signature | {"places": [*table.shape, zlib.crc32(table)]}
 
     def m_step(self, parameters, statistics):
         "Weights by least squares, the same at all places."
         moments = to_numpy(statistics.moments)[0]
+        # the adjoint of copying adds up: windows are separate problems
         sums = np.moveaxis(_gathered(moments, self.places), 1, 0)  # (G, m, d, q)
         shared = self.solver.solve(np.ascontiguousarray(sums))
         shared = np.moveaxis(shared, 0, 1)  # (m, G, d, q)
@@ -369,7 +372,7 @@ def _places_of(estimator, n_features):
             f"n_maps={n_maps} needs a window of at least as many pixels and shifts=0, "
             f"but window is {given!r} and shifts {estimator.shifts!r}"
         )
-    stride = estimator.stride or max(1, min(window) // 2)
+    stride = estimator.stride or max(1, min(window) // 2)  # neighbours share half
     affine = estimator.fit_intercept
     table = _places(shape, shifts, window, stride, affine and n_maps is None)
     return shape, _shift_grid(shifts, shape), table
@@ -603,7 +606,7 @@ def _begun(estimator, data, table):
         alpha = 1e-3 * _mean_variance(mean, affine)
     else:
         alpha = float(estimator.alpha)
-    total = float(alpha * data.mass.sum())
+    total = float(alpha * data.mass.sum())  # `alpha` is per example, that of the model of all
     settings = {"alpha": total, "affine": affine, "rng": estimator._rng()}
     if estimator.n_maps is None:
         model, parameters = _shared_problem(moments, d, table, **settings)

@@ -179,6 +179,7 @@ def _shares_by_logarithms(logits, sums, activations, tiny, share):
     """Mass of a parent, and whether it is empty, from its logits (n,) and the `sums` (n,) of the
     children as `assign` leaves them; and its shares (n,).
     """
+    # exp(logit) may be zero for all children, and their ratios still matter
     greatest = share.dtype.type(-np.inf)
     for t in range(len(share)):
         share[t] = logits[t] - np.log(sums[t])
@@ -349,7 +350,7 @@ def _route(
         rounding = floors[2] * unit
         least = root * root + rounding * rounding
         log_unit = -np.log(factor)
-        R[:] = number(1) / number(m)
+        R[:] = number(1) / number(m)  # at first each child is shared equally
         logits[:] = number(0)
         work[0] = number(m)
         poses[q] = number(0)
@@ -380,6 +381,7 @@ def _route(
 # %% ../../nbs/routing/kernels.ipynb #cell-023-a
 def _finish(factor, R, poses, active, assigned):
     "Poses in the units of the votes, activations from their logarithms, and assignments (n, m)."
+    # parents by children became children by parents, as users read them
     poses /= factor
     active[:] = np.exp(active)
     for t in range(len(assigned)):

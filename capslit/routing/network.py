@@ -388,7 +388,7 @@ def _spread_loss(activations, y, margin):
 
     Activations (n, n_classes), labels y (n,). Source: Hinton, Sabour and Frosst 2018.
     """
-    right = activations.gather(1, y[:, None])
+    right = activations.gather(1, y[:, None])  # (n, 1)
     short = F.relu(margin - (right - activations)) ** 2
     return (short.sum(1) - margin**2).mean()  # the term j = y is margin²
 
@@ -474,6 +474,7 @@ class _Training:
 
     def step(self, value):
         "One step against the gradient of the loss `value`, which is returned as a number."
+        # one such step would leave no finite weight
         if not torch.isfinite(value):
             raise FloatingPointError(
                 f"the loss is {value.item()} in epoch {self.epoch}; choose a smaller learning_rate"
@@ -522,6 +523,7 @@ def _save(path, run, signature):
 def _load(path, run, signature):
     "Load the state of a training; ValueError if the file belongs to another."
     arrays, meta = load_arrays(path)
+    # going on with other data would give a network that no single run gives
     if meta.get("schema") != _CHECKPOINT or meta.get("signature") != signature:
         raise ValueError(
             f"checkpoint {path} was written by a run with other settings, data "
@@ -586,6 +588,7 @@ def _labels(y, network, x):
 
 def _batches(n, batch_size, seed):
     "Rows of each full batch of n examples in random order."
+    # a generator of its own: the order does not depend on what else is drawn
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return order.split(batch_size)[: n // batch_size]
 

@@ -39,7 +39,10 @@ def _moments(r, votes):
     "Means and variances (…, m, d) of votes, or of inputs, under the shares r (…, n, m)."
     xp = namespace(votes)
     r = r[..., None]
-    M = xp.sum(r * votes, axis=-3)
+    M = xp.sum(
+        r * votes,
+        axis=-3,
+    )
     squares = (votes - M[..., None, :, :]) ** 2
     return M, xp.sum(r * squares, axis=-3)
 
@@ -64,7 +67,10 @@ def _procedure_1(inputs, parents):
     """
     x = inputs[..., :, None, :]
     R = _responsibilities(x, parents)
-    M, variances = _moments(_normalised(R, axis=-2), x)
+    M, variances = _moments(
+        _normalised(R, axis=-2),
+        x,
+    )
     return Parents(M, variances, namespace(R).mean(R, axis=-2)), R
 
 # %% ../../nbs/routing/procedure.ipynb #cell-016
@@ -208,7 +214,11 @@ def _m_step(votes, log_R, activations, floor):
     weights = xp.exp(log_R - top[..., None]) * activations[:, None, :]
     total = xp.sum(weights, axis=-1)
     empty = total < float(xp.finfo(votes.dtype).smallest_normal) ** 0.5
-    divisor = xp.where(empty, xp.ones_like(total), total)
+    divisor = xp.where(
+        empty,
+        xp.ones_like(total),
+        total,
+    )
     share = (weights / divisor[..., None])[:, :, None, :]  # r_ij, a row for each parent
     mean = share @ votes
     squares = (votes - mean) ** 2
@@ -375,8 +385,18 @@ def _problems(votes, activations, beta_u, beta_a):
     check_shape("activations", a, (*batch, n))
     a = _like(votes, "activations", a, a.shape)
     check_values("activations", a, lower=0)
-    beta_u = _like(votes, "beta_u", beta_u, (*batch, m))
-    beta_a = _like(votes, "beta_a", beta_a, (*batch, m))
+    beta_u = _like(
+        votes,
+        "beta_u",
+        beta_u,
+        (*batch, m),
+    )
+    beta_a = _like(
+        votes,
+        "beta_a",
+        beta_a,
+        (*batch, m),
+    )
     k = math.prod(batch)
     reshape = namespace(votes).reshape
     arrays = votes, a, beta_u, beta_a
@@ -454,7 +474,11 @@ def em_routing(
     lambdas = _schedule(n_iterations, inverse_temperature)
     tempered = check_choice("e_step", e_step, ("factor", "exponent")) == "exponent"
     floor = np.asarray(variance_floor, dtype=np.float64)
-    check_values("variance_floor", check_shape("variance_floor", floor, ()), lower=0)
+    check_values(
+        "variance_floor",
+        check_shape("variance_floor", floor, ()),
+        lower=0,
+    )
     floor = float(floor)
     arrays = votes, activations, beta_u, beta_a
     shared = None

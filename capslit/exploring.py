@@ -29,8 +29,13 @@ SUPERSCRIPTS = str.maketrans("0123456789-\N{MINUS SIGN}", "⁰¹²³⁴⁵⁶⁷
 
 def plain(text: str) -> str:
     "A label without TeX: powers and Greek letters as characters, all on one line."
-    raised = lambda power: power[1].translate(SUPERSCRIPTS)
-    greek = lambda name: unicodedata.lookup(f"GREEK SMALL LETTER {name[1]}")
+
+    def raised(power):
+        return power[1].translate(SUPERSCRIPTS)
+
+    def greek(name):
+        return unicodedata.lookup(f"GREEK SMALL LETTER {name[1]}")
+
     text = re.sub(r"\^\{?([-\N{MINUS SIGN}]?\d+)\}?", raised, text)
     text = re.sub(r"\\math(default|rm|bf)", "", text).replace(r"\times", "×")
     try:
@@ -55,9 +60,11 @@ def _axis(axis, label, limits):
     for kind in ("major", "minor"):
         locations = getattr(axis, f"get_{kind}ticklocs")()
         words = getattr(axis, f"get_{kind}_formatter")().format_ticks(locations)
-        ticks = [[float(at), plain(str(word))] for at, word in zip(locations, words)]
-        inside = lambda at: min(limits) <= at <= max(limits)
-        found["ticks"] += [[at, word] for at, word in ticks if word and inside(at)]
+        for place, word in zip(locations, words):
+            word = plain(str(word))
+            # Matplotlib also has ticks beyond the ends, which it does not draw
+            if word and min(limits) <= place <= max(limits):
+                found["ticks"].append([float(place), word])
     return found
 
 # %% ../nbs/exploring.ipynb #explore-11
@@ -106,24 +113,26 @@ class _Curve(NamedTuple):
 
 def _drawn(colour, stroke, mark, *_):
     "Colour, dashes and mark of a curve; the page has colours of its own for each theme."
-    known = {to_hex(one): k for k, one in enumerate(CYCLES["light"])}
-    known[to_hex(INK["light"])] = "ink"
-    look = {"colour": known.get(colour, colour)}
+    numbers = {to_hex(one): k for k, one in enumerate(CYCLES["light"])}
+    numbers[to_hex(INK["light"])] = "ink"
+    look = {"colour": numbers.get(colour, colour)}
     if stroke in ("None", "", " "):
         look["line"] = False
     elif stroke in DASHES:
         look["dash"] = DASHES[stroke]
-    return look | ({"mark": MARKS[mark]} if mark in MARKS else {})
+    if mark in MARKS:
+        look["mark"] = MARKS[mark]
+    return look
 
 # %% ../nbs/exploring.ipynb #explore-13
 def _curves(axes, names) -> Iterator[_Curve]:
     "The named curves of a panel; `names` are those of lines of any panel by their look."
     for line, name, error in _lines(axes):
         look = _look(line)
-        (x, y) = line.get_data()
-        if not (name := name or names.get(look, "")):
+        name = name or names.get(look, "")  # a legend may name it in another panel
+        if not name:
             continue
-        x, y = (np.asarray(values, dtype=float) for values in (x, y))
+        x, y = (np.asarray(values, dtype=float) for values in line.get_data())
         if line.get_transform() == axes.get_yaxis_transform():  # a line across the panel
             x = np.array(axes.get_xlim())
         elif line.get_transform() != axes.transData:
@@ -145,9 +154,10 @@ def _kept(curve, axes):
     points = np.flatnonzero(inside)
     if len(points) <= MOST_POINTS:
         return points
-    at = axes.xaxis.get_transform().transform(curve.x[points])
-    even = np.linspace(at.min(), at.max(), MOST_POINTS)
-    nearest = np.abs(at[:, None] - even).argmin(axis=0)
+    # evenly on the page: on a logarithmic axis, too
+    drawn = axes.xaxis.get_transform().transform(curve.x[points])
+    even = np.linspace(drawn.min(), drawn.max(), MOST_POINTS)
+    nearest = np.abs(drawn[:, None] - even).argmin(axis=0)
     return points[np.unique(nearest)]
 
 
@@ -159,28 +169,28 @@ def _first(*texts):
 def _labels(axes, side):
     "Labels of an axis: its own, those of the panels in line with it, the figure's."
     span = {"x": "colspan", "y": "rowspan"}[side]
-    place = lambda panel: panel.get_subplotspec() and getattr(panel.get_subplotspec(), span)
     whole = getattr(axes.figure, f"get_sup{side}label")()
-    line = [panel for panel in axes.figure.axes if place(panel) == place(axes)]
+    line = [panel for panel in axes.figure.axes if _span(panel, span) == _span(axes, span)]
     return [*(getattr(panel, f"get_{side}label")() for panel in (axes, *line)), whole]
+
+
+def _span(panel, span):
+    "The rows or columns of a grid that a panel takes; None for one without a grid."
+    place = panel.get_subplotspec()
+    return place and getattr(place, span)
 
 
 def _titles(panels):
     "Titles that tell panels apart: their own or those above, and labels of axes if needed."
-    above = [panel.figure.axes[: panel.figure.axes.index(panel)] for panel in panels]
-    column = lambda panel: panel.get_subplotspec() and panel.get_subplotspec().colspan
-    words = [
-        [
-            _first(
-                panel.get_title(),
-                *(other.get_title() for other in others if column(other) == column(panel)),
-            ),
-            *(_first(*_labels(panel, side)) for side in "yx"),
-        ]
-        for panel, others in zip(panels, above)
-    ]
-    for count in (1, 2, 3):
-        titles = [", ".join(filter(None, some[:count])) for some in words]
+    words = []
+    for panel in panels:
+        earlier = panel.figure.axes[: panel.figure.axes.index(panel)]
+        column = _span(panel, "colspan")
+        above = [one.get_title() for one in earlier if _span(one, "colspan") == column]
+        title = _first(panel.get_title(), *above)
+        words.append([title, *(_first(*_labels(panel, side)) for side in "yx")])
+    for count in (1, 2, 3):  # as few words as tell them apart
+        titles = [", ".join(filter(None, parts[:count])) for parts in words]
         if len(set(titles)) == len(titles) and all(titles):
             break
     return titles
@@ -199,19 +209,14 @@ def _read_figure(figure: Figure, x: str | None = None, y: str | None = None) -> 
     """
     panels = [axes for axes in figure.axes if axes.get_visible()]
     names = {_look(line): name for axes in panels for line, name, _ in _lines(axes) if name}
-    found = {}
-    drawn = [(axes, list(_curves(axes, names))) for axes in panels]
-    drawn = [(axes, curves) for axes, curves in drawn if curves]
-    for title, (axes, curves) in zip(_titles([axes for axes, _ in drawn]), drawn):
-        sides = [
-            _axis(axis, given or _first(*_labels(axes, side)), limits)
-            for axis, given, side, limits in (
-                (axes.xaxis, x, "x", axes.get_xlim()),
-                (axes.yaxis, y, "y", axes.get_ylim()),
-            )
-        ]
-        found[title] = (*sides, [(curve, _kept(curve, axes)) for curve in curves])
-    return found
+    drawn = {axes: list(_curves(axes, names)) for axes in panels}
+    drawn = {axes: curves for axes, curves in drawn.items() if curves}
+    read = {}
+    for title, (axes, curves) in zip(_titles(list(drawn)), drawn.items()):
+        across = _axis(axes.xaxis, x or _first(*_labels(axes, "x")), axes.get_xlim())
+        up = _axis(axes.yaxis, y or _first(*_labels(axes, "y")), axes.get_ylim())
+        read[title] = (across, up, [(curve, _kept(curve, axes)) for curve in curves])
+    return read
 
 # %% ../nbs/exploring.ipynb #explore-19
 class _Confusion(NamedTuple):
@@ -319,14 +324,13 @@ def _series(curve, kept, behind, classes):
 def _explored(panels, behind):
     "What the page is given of panels read from a figure."
     behind = behind or (lambda title, name, k: None)
-    classes = []
+    classes = []  # the lists of names that matrices refer to, each once
     listed = []
     for title, (x, y, curves) in panels.items():
-        series = [
-            _series(curve, kept, partial(behind, title), classes)
-            for curve, kept in curves
-            if len(kept)
-        ]
+        series = []
+        for curve, kept in curves:
+            if len(kept):
+                series.append(_series(curve, kept, partial(behind, title), classes))
         listed.append({"title": title, "x": x, "y": y, "series": series})
     return {"panels": listed, "classes": classes}
 

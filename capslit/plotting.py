@@ -40,51 +40,43 @@ PAPER = {
 # %% ../nbs/plotting.ipynb #cell-010
 def _rc(theme):
     "Matplotlib parameters of one theme"
-    ink = INK[theme]
-    colours = {
-        key: ink
-        for key in (
-            "text.color",
-            "axes.labelcolor",
-            "axes.edgecolor",
-            "axes.titlecolor",
-            "xtick.color",
-            "ytick.color",
-        )
+    axes = ("labelcolor", "edgecolor", "titlecolor")
+    inked = [
+        "text.color",
+        *(f"axes.{part}" for part in axes),
+        "xtick.color",
+        "ytick.color",
+        "grid.color",
+        "patch.edgecolor",
+        "hatch.color",
+        "boxplot.boxprops.color",
+    ]
+    clear = [f"{part}.facecolor" for part in ("figure", "axes", "savefig", "legend")]
+    sizes = {
+        "figure.figsize": (7.0, 4.0),  # as wide as the column of the book
+        "figure.constrained_layout.use": True,
+        "font.family": "DejaVu Sans",  # comes with Matplotlib: the same on all machines
+        "font.size": 10,
+        "axes.titlesize": 10.5,
+        "axes.labelsize": 10,
+        "legend.fontsize": 9.5,
+        "lines.linewidth": 1.8,
+        "lines.markersize": 5,
     }
-    clear = {
-        key: "none"
-        for key in ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
+    lines = {
+        "axes.prop_cycle": plt.cycler(color=CYCLES[theme]),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.alpha": 0.15,
+        "grid.linewidth": 0.7,
+        "legend.frameon": False,
+        "image.cmap": "cividis",  # even in brightness, for colour-blind readers, too
+        "image.interpolation": "nearest",
     }
-    return (
-        colours
-        | clear
-        | {
-            "axes.prop_cycle": plt.cycler(color=CYCLES[theme]),
-            "figure.figsize": (7.0, 4.0),
-            "figure.constrained_layout.use": True,
-            "font.family": "DejaVu Sans",
-            "font.size": 10,
-            "axes.titlesize": 10.5,
-            "axes.labelsize": 10,
-            "legend.fontsize": 9.5,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "grid.color": ink,
-            "grid.alpha": 0.15,
-            "grid.linewidth": 0.7,
-            "lines.linewidth": 1.8,
-            "lines.markersize": 5,
-            "legend.frameon": False,
-            "image.cmap": "cividis",
-            "image.interpolation": "nearest",
-            "patch.edgecolor": ink,
-            "hatch.color": ink,
-            "boxplot.boxprops.color": ink,
-        }
-    )
+    colours = dict.fromkeys(inked, INK[theme]) | dict.fromkeys(clear, "none")
+    return colours | sizes | lines
 
 # %% ../nbs/plotting.ipynb #cell-011
 @contextmanager
@@ -119,14 +111,15 @@ def signed_colours() -> LinearSegmentedColormap:
 # %% ../nbs/plotting.ipynb #cell-016-1
 def _smallest_type(figure):
     "Size of the smallest text of a figure, in CSS pixels; 0 if there is no text."
-    bare = [axes for axes in figure.axes if not (axes.axison and axes.get_visible())]
-    hidden = {
-        text for axes in bare for side in (axes.xaxis, axes.yaxis) for text in side.findobj(Text)
-    }
-    drawn = [
-        text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()
-    ]
-    return min((text.get_fontsize() * 96 / 72 for text in drawn if text not in hidden), default=0)
+    hidden = set()  # labels of axes that are switched off are still there
+    for axes in figure.axes:
+        if not (axes.axison and axes.get_visible()):
+            hidden |= {*axes.xaxis.findobj(Text), *axes.yaxis.findobj(Text)}
+    sizes = []
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().strip() and text not in hidden:
+            sizes.append(text.get_fontsize() * 96 / 72)
+    return min(sizes, default=0)
 
 # %% ../nbs/plotting.ipynb #cell-017
 class _Picture(NamedTuple):
@@ -143,13 +136,12 @@ def _picture(draw, theme):
     before = set(plt.get_fignums())
     try:
         with style(theme):
-            figure = check_type(
-                "draw()", draw(), Figure, hint="return the matplotlib figure that it made"
-            )
+            hint = "return the matplotlib figure that it made"
+            figure = check_type("draw()", draw(), Figure, hint=hint)
             buffer = io.BytesIO()
-            figure.savefig(
-                buffer, format="png", dpi=192, transparent=True, metadata={"Software": None}
-            )
+            # without the version of Matplotlib, the bytes are the same each time
+            options = {"dpi": 192, "transparent": True, "metadata": {"Software": None}}
+            figure.savefig(buffer, format="png", **options)
             size = [round(96 * inches) for inches in figure.get_size_inches()]
             return _Picture(buffer.getvalue(), *size, _smallest_type(figure))
     finally:
@@ -169,12 +161,12 @@ COLUMN = 358  # pixels, of a page of 390
 
 def _least_width(picture):
     "How narrow a figure may become, in pixels, for its smallest type to be read."
-    at = lambda size: (
-        math.ceil(size * picture.width / picture.type_size) if picture.type_size else 0
-    )
-    if at(8) <= COLUMN:
-        return at(8)
-    return at(9)
+    if not picture.type_size:
+        return 0
+    scale = picture.width / picture.type_size
+    if 8 * scale <= COLUMN:  # 8 pixels can be read, where nobody has to scroll for it
+        return math.ceil(8 * scale)
+    return math.ceil(9 * scale)
 
 
 def _image_html(draw, theme, alt, width):
@@ -182,19 +174,15 @@ def _image_html(draw, theme, alt, width):
     the light one is shown.
     """
     picture = _picture(draw, theme)
-    w = picture.width
-    h = picture.height
-    if width is None:
-        w = w
-        h = h
-    else:
-        w, h = (width, round(h * width / w))
-    styles = (
-        f"--least:{min(w, _least_width(picture))}px" + {"light": "", "dark": ";display:none"}[theme]
-    )
+    width = width or picture.width
+    height = round(picture.height * width / picture.width)
+    styles = f"--least:{min(width, _least_width(picture))}px"
+    if theme == "dark":
+        styles += ";display:none"
     data = base64.b64encode(picture.png).decode()
+    words = html.escape(alt.strip())
     return (
-        f'<img class="only-{theme}" alt="{html.escape(alt.strip())}" width="{w}" height="{h}"'
+        f'<img class="only-{theme}" alt="{words}" width="{width}" height="{height}"'
         f' style="{styles}" data-type="{picture.type_size:.4g}" src="data:image/png;base64,{data}">'
     )
 
@@ -251,12 +239,12 @@ _PACKED = ("uint8", "int8", "uint16", "int16", "float32")
 def _as_json(value):
     "What json.dumps cannot write: numpy's arrays and numbers"
     if isinstance(value, np.ndarray) and value.dtype.name in _PACKED:
+        # a script has arrays of these types; as text they take a third of the space
+        content = value.astype(value.dtype.newbyteorder("<")).tobytes()
         return {
             "dtype": value.dtype.name,
             "shape": list(value.shape),
-            "base64": base64.b64encode(
-                value.astype(value.dtype.newbyteorder("<")).tobytes()
-            ).decode(),
+            "base64": base64.b64encode(content).decode(),
         }
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -338,14 +326,8 @@ def live(
     from IPython.display import display
 
     page = _live_html(name, alt=alt, caption=caption, figure=figure, width=width)
-    display(
-        {
-            "text/html": page,
-            "text/plain": alt,
-            LIVE_MIME: {"name": name, "data": live_data(name, data)},
-        },
-        raw=True,
-    )
+    part = {"name": name, "data": live_data(name, data)}
+    display({"text/html": page, "text/plain": alt, LIVE_MIME: part}, raw=True)
 
 # %% ../nbs/plotting.ipynb #cell-028
 def minus(text: str) -> str:
@@ -365,16 +347,14 @@ def table(head: Sequence, *rows: Sequence) -> Any:
     """
     from IPython.display import Markdown
 
-    if any(len(row) != len(head) for row in rows):
+    lengths = {len(row) for row in rows}
+    if lengths - {len(head)}:
         raise ValueError(
-            f"rows of a table must have {len(head)} cells, as its head has, not"
-            f" {sorted({len(row) for row in rows})}"
+            f"rows of a table must have {len(head)} cells, as its head has, not {sorted(lengths)}"
         )
-    lines = [
-        head,
-        [":---", *["---:"] * (len(head) - 1)],
-        *([_unbroken(minus(str(cell))) for cell in row] for row in rows),
-    ]
+    lines = [head, [":---", *["---:"] * (len(head) - 1)]]
+    for row in rows:
+        lines.append([_unbroken(minus(str(cell))) for cell in row])
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
 
 

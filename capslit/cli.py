@@ -229,7 +229,7 @@ KINDS = {"number": "numbers", "date": "dates", "word": "words", "text": "text"}
 
 def _summary(model: Any, y: np.ndarray, target: str) -> str:
     "The number of rows, of columns of each kind, and of classes that a `TableClassifier` has."
-    kinds = [column.kind for column in model.columns_]
+    kinds = [column.kind for column in model.columns_]  # a column that was left out has a note
     columns = [f"{kinds.count(kind)} of {word}" for kind, word in KINDS.items() if kind in kinds]
     classes = len(model.classes_)
     return f"{len(y)} rows; columns: {', '.join(columns)}; {classes} classes of {target!r}"
@@ -261,6 +261,7 @@ def _rich_table(title, head, rows):
 
     table = Table()
     for k, name in enumerate(head):
+        # as text: a class called [red] is not markup
         table.add_column(Text(str(name)), justify="right" if k else "left")
     for row in rows:
         table.add_row(*(Text(str(entry)) for entry in row))
@@ -351,7 +352,7 @@ PICTURES = ("png", "svg", "pdf")
 
 def _check_picture(path):
     "ValueError unless a picture can be drawn and `path` has the ending of one."
-    from capslit.capsules.display import pyplot
+    from capslit.capsules.display import pyplot  # Matplotlib is loaded only for a picture
 
     if Path(path).suffix[1:].lower() not in PICTURES:
         raise ValueError(
@@ -368,7 +369,7 @@ PREDICTION = "prediction"  # the first column of predictions; the others have th
 
 def _check_class_names(classes):
     "ValueError if the table of predictions would have two columns of one name."
-    if PREDICTION in map(str, classes):
+    if PREDICTION in map(str, classes):  # before learning, not when predictions are written
         raise ValueError(
             f"a class is called {PREDICTION!r}, as is the first column of a table of predictions; "
             "rename the class in the target column"

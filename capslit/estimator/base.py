@@ -65,7 +65,7 @@ class EMEstimator:
 
         `drawn`: whether chance had a part in where it starts.
         """
-        if drawn:
+        if drawn:  # before hours of work that could not be continued
             check_repeatable(checkpoint, self.random_state, "the initial parameters are")
         result = em.fit(
             model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings
@@ -82,7 +82,7 @@ class EMEstimator:
         objective = result.history["objective"][:, best]
         self.n_iter_ = int(np.sum(~np.isnan(objective)))  # other starts may have taken longer
         self.history_ = {
-            name: result.history[name][: self.n_iter_, best]
+            name: result.history[name][: self.n_iter_, best]  # the rest is NaN
             for name in ("log_likelihood", "objective")
         }
         self.converged_ = bool(result.converged[best])

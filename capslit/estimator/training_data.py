@@ -73,7 +73,8 @@ def encode(name: str, y: Any, classes: np.ndarray) -> np.ndarray:
     "Labels as indices into `classes`."
     with error_context(name):
         y = column_or_1d(y)
-        index = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
+        index = np.searchsorted(classes, y)
+        index = np.minimum(index, len(classes) - 1)  # of labels beyond the last class
     unknown = np.unique(y[classes[index] != y])
     if unknown.size:
         raise ValueError(
@@ -114,6 +115,7 @@ def _scaled(block, scale):
     x, weight = block[:2]  # others, such as tangents, have no part in it
     if weight is None:
         weight = np.ones(len(x))
+    # sums of single precision lose examples after 2²⁴
     return x.astype(np.float64) / scale, weight.astype(np.float64)
 
 
@@ -199,6 +201,7 @@ class TrainingData(Schema):
 
     def columns(self) -> tuple:
         "Indices of the classes (n_samples,), and weights (n_samples,) or None, as NumPy arrays."
+        # those of a source are known from its first pass, and need not be read again
         y, weight = self.source_labels or self.batches[1:]
         return to_numpy(y), None if weight is None else to_numpy(weight)
 
@@ -400,7 +403,7 @@ def _checked_arrays(estimator, X, y, weight, names, reset):
     "Inputs, labels and weights as NumPy arrays, in the precision of the inputs."
     if is_tensor(y):
         y = to_numpy(y)
-    sparse = get_tags(estimator).input_tags.sparse
+    sparse = get_tags(estimator).input_tags.sparse  # others get an error from scikit-learn
     X, y = check_labelled(estimator, X, y, reset=reset, names=names[:2], sparse=sparse)
     if weight is not None:
         with error_context(names[2]):
@@ -538,6 +541,7 @@ def _from_source(estimator, source, labelled, classes, names, reset, least):
     "Training data from a source, after a first pass over it."
     dtype = np.dtype(source.dtype)
     check_width(estimator, source.n_features, dtype, reset=reset, frame=source.frame, name=names[0])
+    # one pass, which also checks every batch before anything is learned
     inspection = source.inspect()
     n_passed = inspection.n_samples
     number = "the number of examples in X"

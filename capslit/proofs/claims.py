@@ -64,7 +64,7 @@ def _explicit(expr, define):
         return e.expr.subs(dict(zip(e.variables, e.point)))
 
     for function, body in define:
-        if expr.has(function):
+        if expr.has(function):  # `replace` rebuilds an expression even where nothing is replaced
             expr = expr.replace(function, body)
     for kind, body in ((sympy.Derivative, derive), (sympy.Subs, insert)):
         if expr.has(kind):
@@ -129,7 +129,7 @@ def _constant_evaluator(e: sympy.Basic):
         exact = {sympy.oo: mpmath.inf, -sympy.oo: -mpmath.inf, sympy.true: True, sympy.false: False}
         value = exact[e] if e in exact else int(e)
         return lambda env: value
-    if e.is_Rational:
+    if e.is_Rational:  # to the digits of the time, not of a float
         return lambda env: mpmath.mpf(e.p) / e.q
     return lambda env: mpmath.mpmathify(e if e.is_Float else e.evalf(mpmath.mp.dps + 5))
 
@@ -164,7 +164,7 @@ def _formal_evaluator(e: sympy.Basic):
                 env.variables[v] = outer
 
     def run(env):
-        if free & env.variables.keys():
+        if free & env.variables.keys():  # it has another value for each outer point
             return level(env, len(limits) - 1)
         if e not in env.memory:
             env.memory[e] = level(env, len(limits) - 1)
@@ -240,6 +240,7 @@ class _Points:
             with mpmath.workdps(digits):
                 numbers = [mpmath.mpmathify(_evaluator(e)(env)) for e in exprs]
         except (ArithmeticError, ValueError, IndexError, TypeError) as error:
+            # of a true statement it is a fault of the domain; of a mutant, a rejection
             raise _NoValue(f"no value at point {index}: {error}") from error
         free = set().union(*(e.free_symbols for e in exprs))
         shown = sorted((str(s), float(v)) for s, v in env.values.items() if s in free)
@@ -496,7 +497,7 @@ def implementation(
     def in_floats(function):
         return lambda *args: mpmath.mpf(float(np.asarray(function(*map(float, args))).item()))
 
-    code = {f: in_floats(g) for f, g in functions.items()}
+    code = {f: in_floats(g) for f, g in functions.items()}  # doubles in, doubles out
     run = numeric(domain, points, digits, tol, define, code, where).run
     return Check("implementation", run, f"{points} random points, relative error below {tol:g}")
 
@@ -810,6 +811,7 @@ class Claim:
         check_count("the number of checks", len(self.checks))
         if isinstance(self.statement, (sympy.Basic, bool, tuple, list)):
             for r in relations(self.statement):
+                # sympy turns a relation that it can decide into true or false
                 check_type(
                     "statement", r, Relational, hint="sympy has evaluated it; use evaluate=False"
                 )
@@ -884,6 +886,7 @@ class Claim:
                 trial.killers.append(check.name)
                 kills[check.name] += 1
                 trial.evidence = trial.evidence or f"{check.name}: {verdict.evidence}"
+        # only now: simplifying takes longest, and few mutants get here
         if not trial.killers and not trial.equivalent and same(altered, self.statement):
             trial.equivalent = "simplifies to the original"
         return trial

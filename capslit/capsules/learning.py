@@ -206,6 +206,7 @@ def capsule_model(
     _check_gram_size(data, (n_classes if by_class else 1) + solved + kept)
     moments = class_moments(data, by_class, affine, n_threads)
     p = moments.gram.shape[-1]
+    # the parameter is per example, so that copies of all examples change nothing
     precision = alpha * ((targets >= 0) @ data.mass)
     further = penalty.precision(targets, moments.gram, affine)
     if further is not None:
@@ -397,6 +398,7 @@ class CapsuleLearning:
 
     def _rng(self):
         "Random numbers of this fit."
+        # a selection that differs from call to call would look like a fault
         if self.random_state is None and self._adapts():
             return np.random.default_rng(0)
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -429,9 +431,12 @@ class CapsuleLearning:
             begins = new_capsules(targets, dims, data.mass > 0, seen) & plan.draws
         else:
             begins = np.zeros(dims.shape, bool)
+        # capsules of classes without examples stay at zero, until partial_fit sees some
         start = np.zeros((starts, *dims.shape, int(dims.max()), p))
+        if weights is not None and span is not None:
+            weights = span.inside(weights)
         if weights is not None:
-            start[:] = weights if span is None else span.inside(weights)
+            start[:] = weights
         if begins.any():
             new = np.flatnonzero((data.mass > 0) & ~seen)
             drawn, short = drawn_weights(
@@ -487,9 +492,12 @@ class CapsuleLearning:
     def _keep_run(self, run, model, data, span=None):
         "Keep what was learned: for each problem, the best of its starts, of equals the first."
         k = len(self._problems(data.classes)[0])
+        # problems of one start are neighbours in the stack
         best = np.argmin(run.score.reshape(-1, k), axis=0) * k + np.arange(k)
         weights = to_numpy(run.parameters.weights)[best]
-        self._keep(weights if span is None else span.outside(weights), model.dims[best], data)
+        if span is not None:
+            weights = span.outside(weights)
+        self._keep(weights, model.dims[best], data)
         self.n_iter_ = int(np.max(np.sum(~np.isnan(run.history["objective"][:, best]), axis=0)))
         columns = best if k > 1 else best[0]
         self.history_ = {

@@ -393,18 +393,18 @@ class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
 
     def __init__(
         self,
-        n_chains=2,
-        n_states=2,
+        n_chains: int = 2,
+        n_states: int = 2,
         *,
-        e_step="exact",
-        n_init=5,
-        tol=1e-4,
-        patience=3,
-        max_iter=300,
-        min_noise=1e-6,
-        n_sweeps=3,
-        random_state=None,
-        verbose=0,
+        e_step: str = "exact",
+        n_init: int = 5,
+        tol: float = 1e-4,
+        patience: int = 3,
+        max_iter: int = 300,
+        min_noise: float = 1e-6,
+        n_sweeps: int = 3,
+        random_state: Any = None,
+        verbose: int = 0,
     ):
         self.n_chains = n_chains
         self.n_states = n_states

@@ -312,11 +312,11 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
 
     def __init__(
         self,
-        density=None,
+        density: Any = None,
         *,
-        priors="empirical",
-        cv=None,
-        n_jobs=None,
+        priors: Any = "empirical",
+        cv: Any = None,
+        n_jobs: int | None = None,
     ):
         self.density = density
         self.priors = priors

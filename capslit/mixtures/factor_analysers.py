@@ -70,10 +70,10 @@ class Noise(BaseEstimator):
 
     def __init__(
         self,
-        kind="diagonal",
-        added="auto",
-        minimum=1e-6,
-        unit=None,
+        kind: str = "diagonal",
+        added: Any = "auto",
+        minimum: float = 1e-6,
+        unit: Any = None,
     ):
         self.kind = kind
         self.added = added
@@ -605,25 +605,25 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     def __init__(
         self,
-        n_components=1,
-        n_factors=2,
+        n_components: int | str = 1,
+        n_factors: int | str = 2,
         *,
-        noise="diagonal",
-        tied=False,
-        stacked=False,
-        responsibilities="soft",
-        init_params="pca",
-        weights_init=None,
-        means_init=None,
-        n_init=1,
-        tol=1e-3,
-        patience=3,
-        max_iter=500,
-        acceleration=None,
-        n_jobs=None,
-        random_state=None,
-        warm_start=False,
-        verbose=0,
+        noise: Any = "diagonal",
+        tied: bool | str = False,
+        stacked: bool = False,
+        responsibilities: str = "soft",
+        init_params: str = "pca",
+        weights_init: Any = None,
+        means_init: Any = None,
+        n_init: int = 1,
+        tol: float = 1e-3,
+        patience: int = 3,
+        max_iter: int = 500,
+        acceleration: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
     ):
         self.n_components = n_components
         self.n_factors = n_factors

@@ -638,16 +638,16 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
 
     def __init__(
         self,
-        n_neighbors=1,
+        n_neighbors: int = 1,
         *,
-        sides=2,
-        sigma=0.5,
-        kinds=TANGENTS,
-        image_shape=None,
-        n_candidates=None,
-        spring=0.01,
-        mode="constant",
-        n_jobs=None,
+        sides: int = 2,
+        sigma: float = 0.5,
+        kinds: Sequence[str] = TANGENTS,
+        image_shape: Any = None,
+        n_candidates: int | None = None,
+        spring: float = 0.01,
+        mode: str = "constant",
+        n_jobs: int | None = None,
     ):
         self.n_neighbors = n_neighbors
         self.sides = sides

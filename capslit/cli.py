@@ -44,7 +44,9 @@ def _add_experiments(commands):
         ),
     )
     run.add_argument(
-        "name", metavar="NAME", help="experiment, as named by 'capslit list', or 'all'"
+        "name",
+        metavar="NAME",
+        help="experiment, as named by 'capslit list', or 'all'",
     )
     run.add_argument(
         "--data",
@@ -101,10 +103,16 @@ def _add_tables(commands):
         ),
     )
     fit.add_argument(
-        "--target", metavar="COLUMN", required=True, help="the column with the classes"
+        "--target",
+        metavar="COLUMN",
+        required=True,
+        help="the column with the classes",
     )
     fit.add_argument(
-        "--out", metavar="FILE", default="model.npz", help="file for the model (default: model.npz)"
+        "--out",
+        metavar="FILE",
+        default="model.npz",
+        help="file for the model (default: model.npz)",
     )
     fit.add_argument(
         "--report",
@@ -112,7 +120,9 @@ def _add_tables(commands):
         help="cross-validate, and compare with logistic regression and the most frequent class",
     )
     fit.add_argument(
-        "--plot", metavar="FILE", help="picture of the capsules and the rows: .png, .svg or .pdf"
+        "--plot",
+        metavar="FILE",
+        help="picture of the capsules and the rows: .png, .svg or .pdf",
     )
     fit.add_argument(
         "--drop",
@@ -132,10 +142,14 @@ def _add_tables(commands):
     )
     predict.add_argument("model", metavar="MODEL", help="file that 'capslit fit' has written")
     predict.add_argument(
-        "table", metavar="TABLE", help="CSV or Parquet file with the columns that the model knows"
+        "table",
+        metavar="TABLE",
+        help="CSV or Parquet file with the columns that the model knows",
     )
     predict.add_argument(
-        "--out", metavar="FILE", help="CSV file for the predictions (default: the standard output)"
+        "--out",
+        metavar="FILE",
+        help="CSV file for the predictions (default: the standard output)",
     )
 
 # %% ../nbs/cli.ipynb #cell-004-2

@@ -105,7 +105,8 @@ def signed_colours() -> LinearSegmentedColormap:
     below = to_rgba("C0")
     above = to_rgba("C1")
     return LinearSegmentedColormap.from_list(
-        "signed", [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)]
+        "signed",
+        [(0, below), (0.5, (*below[:3], 0)), (0.5, (*above[:3], 0)), (1, above)],
     )
 
 # %% ../nbs/plotting.ipynb #cell-016-1

@@ -278,7 +278,10 @@ def _pop_metadata(path, arrays):
 
 def _check_schema(path, meta, schema):
     "Raise StorageError unless the description `meta` belongs to a file of the wanted schema."
-    stored = meta.get("schema") if isinstance(meta, dict) else None
+    if isinstance(meta, dict):
+        stored = meta.get("schema")
+    else:
+        stored = None
     problem = "it was not written by capslit; give a file that capslit has saved"
     check_content(path, isinstance(stored, str), problem)
     problem = (

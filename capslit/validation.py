@@ -113,7 +113,9 @@ def _shape_in_words(shape):
 
 
 def _remedy(hint):
-    return f"; {hint}" if hint else ""
+    if hint:
+        return f"; {hint}"
+    return ""
 
 # %% ../nbs/validation.ipynb #cell-011
 def check_values(
@@ -141,13 +143,19 @@ def check_values(
         beyond = array <= lower if strict else array < lower
         if bool(xp.any(beyond)):  # NaN compares as false
             worst = float(xp.min(xp.where(missing, xp.full_like(array, lower), array)))
-            limit = f"greater than {lower}" if strict else f"at least {lower}"
+            if strict:
+                limit = f"greater than {lower}"
+            else:
+                limit = f"at least {lower}"
             raise ValueError(f"{name} must be {limit}, but its smallest value is {worst:g}")
     if upper is not None:
         beyond = array >= upper if strict else array > upper
         if bool(xp.any(beyond)):
             worst = float(xp.max(xp.where(missing, xp.full_like(array, upper), array)))
-            limit = f"less than {upper}" if strict else f"at most {upper}"
+            if strict:
+                limit = f"less than {upper}"
+            else:
+                limit = f"at most {upper}"
             raise ValueError(f"{name} must be {limit}, but its largest value is {worst:g}")
     return array
 
@@ -339,7 +347,10 @@ def error_context(*names: str) -> Iterator[None]:
         *first, last = names
         if first:
             last = f"{', '.join(first)} or {last}"
-        kind = TypeError if isinstance(error, TypeError) else ValueError
+        if isinstance(error, TypeError):
+            kind = TypeError
+        else:
+            kind = ValueError
         raise kind(f"{last}: {error}") from error
 
 # %% ../nbs/validation.ipynb #cell-018-c

@@ -297,7 +297,10 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         data, held_out = self._read((X, y, sample_weight), validation, checkpoint)
         folds = fold_splitter(self.cv, X, y, groups, data)
         space = self._search_space(folds, held_out, checkpoint)
-        weights = None if self._continues else self._settle(choose(space, data))
+        if self._continues:
+            weights = None
+        else:
+            weights = self._settle(choose(space, data))
         data, held_out = map(self._mapped, (data, held_out))
         inputs, held_inputs, span = self._in_span(data, held_out)
         seen = np.full(len(data.classes), self._continues)
@@ -347,7 +350,10 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         self
         """
         self._check_settings()
-        update = settings.Stepwise() if self.online is None else self.online
+        if self.online is None:
+            update = settings.Stepwise()
+        else:
+            update = self.online
         online.check_update(update, batch, self.penalty, self.class_weight)
         first = not hasattr(self, "classes_")
         labels = online.all_classes(classes, None if first else self.classes_)
@@ -427,7 +433,9 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
     def _online_state(self, kind, seen):
         "The memory of `partial_fit`; a new one if there is none of this kind."
         state = getattr(self, "_online", None) or online.OnlineState(kind, seen)
-        return state if state.kind == kind else online.OnlineState(kind, state.seen)
+        if state.kind == kind:
+            return state
+        return online.OnlineState(kind, state.seen)
 
     def _first_weights(self, model, parameters, data, seen):
         "Parameters for the E-step on a batch, and weights (k, m, d, p) to go on from."

@@ -230,7 +230,9 @@ def _measured(model, X, y):
     shape = tuple(classifier.intercept_.shape)
     index = _class_indices("y", y, classes)
     poses = np.asarray(to_numpy(model.transform(X)), dtype=np.float64).reshape(
-        len(index), *(1,) * (3 - len(shape)), *shape
+        len(index),
+        *(1,) * (3 - len(shape)),
+        *shape,
     )
     norms = np.sqrt(np.sum(poses**2, axis=3))
     capsules = _class_capsules(classifier)
@@ -329,7 +331,8 @@ class PoseDisplay:
         rows = -(-len(shown) // columns)
         if ax is None:
             _, ax = plt.subplots(
-                figsize=(7.2, 3.4) if columns < 3 else (8, 4), layout="constrained"
+                figsize=(7.2, 3.4) if columns < 3 else (8, 4),
+                layout="constrained",
             )
         self.figure_ = ax.figure
         ratios = [1, min(1.1 * columns / rows, 1.4)]

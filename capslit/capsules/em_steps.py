@@ -41,7 +41,10 @@ def covariance_product(
     own = np.eye(mu.shape[1])[y]
     norms = np.sum(mu**2, axis=2)
     f_v, f_S, f_vv, f_vS, f_SS = _log_probability_derivatives(
-        np.sum(own * norms, axis=1), norms.sum(1), dims[y], int(np.sum(dims))
+        np.sum(own * norms, axis=1),
+        norms.sum(1),
+        dims[y],
+        int(np.sum(dims)),
     )
     products = np.sum(mu * z, axis=2)
     tau_y = np.sum(own * products, axis=1)

@@ -149,7 +149,8 @@ class EvidenceRegression(CapsuleRegression):
     def objective(self, parameters: CapsuleParameters, statistics: CapsuleStatistics) -> np.ndarray:
         "The lower bound on the log-evidence (k,)."
         return statistics.log_likelihood + self.posterior.log_prior_mass(
-            parameters.weights, self.dims
+            parameters.weights,
+            self.dims,
         )
 
 # %% ../../nbs/capsules/evidence.ipynb #cell-036
@@ -269,7 +270,10 @@ def fit_evidence(
     latent = information_grams(model, parameters.weights, batch, "latent")
     precision = _first_precision(model, batch, share)
     without_prior = EvidenceRegression(
-        model.targets, model.dims, affine=model.affine, compiled=model.compiled
+        model.targets,
+        model.dims,
+        affine=model.affine,
+        compiled=model.compiled,
     )
     path = []
     change = np.inf

@@ -274,7 +274,10 @@ class _RowSpan:
                 products = products.toarray()
             return (products @ self.root).astype(x.dtype)
         xp = namespace(x)
-        rows = self.rows.toarray() if sp.issparse(self.rows) else self.rows
+        if sp.issparse(self.rows):
+            rows = self.rows.toarray()
+        else:
+            rows = self.rows
         products = xp.astype(x, xp.float64) @ asarray_like(rows.T, x)
         return xp.astype(products @ asarray_like(self.root, x), x.dtype)
 

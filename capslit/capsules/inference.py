@@ -38,7 +38,10 @@ def _like(values, array):
 def _read_squared_norms(squared_norms, capsule_dim):
     "Checked (n, m) squared norms and the list of capsule dimensions."
     w = check_shape(
-        "squared_norms", as_floating("squared_norms", squared_norms), (None, None), empty=(0,)
+        "squared_norms",
+        as_floating("squared_norms", squared_norms),
+        (None, None),
+        empty=(0,),
     )
     check_values("squared_norms", w, lower=0)
     return w, _capsule_dims(capsule_dim, w.shape[1])

@@ -64,7 +64,10 @@ def principal_rows(
     p = len(moment)
     largest = np.max(np.abs(moment), initial=0.0)
     # a power of two keeps the spectrum clear of under- and overflow, without rounding
-    unit = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
+    if largest > 0:
+        unit = 2.0 ** np.round(np.log2(largest))
+    else:
+        unit = 1.0
     values, vectors = _leading(moment / unit, min(dim, p))
     rounding = 10 * p * np.finfo(np.float64).eps * max(values[0], 0)
     n_found = int(np.sum(values > rounding))

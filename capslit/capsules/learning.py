@@ -48,7 +48,8 @@ def check_classes(name: str, classes: np.ndarray) -> None:
 
 
 # share of the examples that is held out, and above how many if `early_stopping` is "auto"
-HELD_OUT, MANY = 0.1, 10_000
+HELD_OUT = 0.1
+MANY = 10_000
 
 
 def held_share(early_stopping: Any, n: int) -> float:
@@ -56,7 +57,9 @@ def held_share(early_stopping: Any, n: int) -> float:
     if isinstance(early_stopping, str):
         early_stopping = n > MANY
     if isinstance(early_stopping, bool | np.bool_):
-        return HELD_OUT if early_stopping else 0.0
+        if early_stopping:
+            return HELD_OUT
+        return 0.0
     return float(early_stopping or 0.0)
 
 
@@ -139,7 +142,9 @@ def read_examples(
         if y_val is not None or weight_val is not None:
             raise ValueError("y_val and sample_weight_val need X_val; pass it as well")
         share = held_share(early_stopping, data.n_samples)
-        return data.split(share, check_random_state(random_state)) if share else (data, None)
+        if share:
+            return data.split(share, check_random_state(random_state))
+        return (data, None)
     held_out = read_training_data(
         estimator,
         *validation,
@@ -303,7 +308,9 @@ class CapsuleLearning:
     @property
     def _plan(self):
         "The schedule."
-        return Schedule() if self.schedule is None else self.schedule
+        if self.schedule is None:
+            return Schedule()
+        return self.schedule
 
     @property
     def _kernel(self):
@@ -325,12 +332,18 @@ class CapsuleLearning:
     @property
     def _n_starts(self):
         "Starts that are learned side by side; several only if they are random."
-        return self._plan.n_init if self._plan.random and not self._continues else 1
+        if self._plan.random and not self._continues:
+            return self._plan.n_init
+        return 1
 
     def _read(self, training, validation, checkpoint):
         "Examples to learn from, and held-out ones or None; both from (X, y, weight)."
         data, held_out = read_examples(
-            self, training, validation, self.early_stopping, self.random_state
+            self,
+            training,
+            validation,
+            self.early_stopping,
+            self.random_state,
         )
         classes = data.classes.tolist()
         if self._continues and to_numpy(self.classes_).tolist() != classes:
@@ -365,7 +378,10 @@ class CapsuleLearning:
         """Targets and capsule dimensions of the problems; of the capsule dimension that was chosen,
         unless another is given.
         """
-        architecture = "ovo" if self.architecture == "auto" else self.architecture
+        if self.architecture == "auto":
+            architecture = "ovo"
+        else:
+            architecture = self.architecture
         targets = capsule_targets(len(classes), architecture)
         chosen = self.capsule_dim
         if not isinstance(chosen, Integral | Mapping):
@@ -374,7 +390,9 @@ class CapsuleLearning:
 
     def _ridge(self):
         "The precision of the prior, per example."
-        return float(self.alpha) if isinstance(self.alpha, Real) else getattr(self, "alpha_", 0.0)
+        if isinstance(self.alpha, Real):
+            return float(self.alpha)
+        return getattr(self, "alpha_", 0.0)
 
     def _adapts(self):
         """Whether the inputs of the weights depend on the examples: on kernels, selected parameters
@@ -394,7 +412,9 @@ class CapsuleLearning:
     @property
     def _seed(self):
         "`random_state`; where something is selected, a number that is the same each time."
-        return 0 if self.random_state is None and self._adapts() else self.random_state
+        if self.random_state is None and self._adapts():
+            return 0
+        return self.random_state
 
     def _rng(self):
         "Random numbers of this fit."
@@ -425,7 +445,10 @@ class CapsuleLearning:
             n_threads=self._n_threads,
         )
         p = moments.gram.shape[-1]
-        n_inputs = p - self.fit_intercept if span is None else span.rows.shape[1]
+        if span is None:
+            n_inputs = p - self.fit_intercept
+        else:
+            n_inputs = span.rows.shape[1]
         if weights is None or starts > 1 or not plan.draws:
             weights = self._given_weights(dims, n_inputs, seen)
             begins = new_capsules(targets, dims, data.mass > 0, seen) & plan.draws
@@ -440,7 +463,14 @@ class CapsuleLearning:
         if begins.any():
             new = np.flatnonzero((data.mass > 0) & ~seen)
             drawn, short = drawn_weights(
-                targets, dims, moments, plan, self.fit_intercept, self._rng(), starts, n_inputs
+                targets,
+                dims,
+                moments,
+                plan,
+                self.fit_intercept,
+                self._rng(),
+                starts,
+                n_inputs,
             )
             self._check_drawn(sorted(short.intersection(new)), data.classes, checkpoint)
             start = np.where(begins[..., None, None], drawn, start)
@@ -510,7 +540,10 @@ class CapsuleLearning:
         ended = len(run.history["objective"]) < self.max_iter or run.converged[best].all()
         if not ended and not compared:
             what = "likelihood" if likelihood else "error rate"
-            each = " for each of the thresholds" if len(self._plan.thresholds) > 1 else ""
+            if len(self._plan.thresholds) > 1:
+                each = " for each of the thresholds"
+            else:
+                each = ""
             warnings.warn(
                 f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped"
                 f" improving{each}; raise max_iter, for example to {max(60, 2 * self.max_iter)}",
@@ -520,19 +553,30 @@ class CapsuleLearning:
 
     def _keep(self, weights, dims, data):
         "Set the public attributes from weights (k, m, d, p); they lie where the data do."
-        self.architecture_ = "ovo" if self.architecture == "auto" else self.architecture
+        if self.architecture == "auto":
+            self.architecture_ = "ovo"
+        else:
+            self.architecture_ = self.architecture
         if len(weights) == 1:
             self.architecture_ = "multiclass"
             weights = weights[0]
             dims = dims[0]
         p = weights.shape[-1] - self.fit_intercept
-        intercept = weights[..., p] if self.fit_intercept else np.zeros(weights.shape[:-1])
+        if self.fit_intercept:
+            intercept = weights[..., p]
+        else:
+            intercept = np.zeros(weights.shape[:-1])
 
         def placed(a):
-            return a if data.like is None else asarray_like(a, data.like)
+            if data.like is None:
+                return a
+            return asarray_like(a, data.like)
 
         self.coef_ = placed(np.ascontiguousarray(weights[..., :p], dtype=data.dtype))
         self.intercept_ = placed(intercept.astype(data.dtype))
         self.capsule_dims_ = placed(dims)
         numbers = data.classes.dtype.kind in "biu"  # other labels, such as names, are NumPy's
-        self.classes_ = placed(data.classes) if numbers else data.classes
+        if numbers:
+            self.classes_ = placed(data.classes)
+        else:
+            self.classes_ = data.classes

@@ -635,7 +635,9 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
 
     @property
     def _n_threads(self):
-        return None if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        if self.n_jobs is None:
+            return None
+        return effective_n_jobs(self.n_jobs)
 
     @property
     def _fitted_classes(self):

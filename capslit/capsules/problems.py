@@ -84,7 +84,10 @@ def _comparable(moments, classes, affine, columns=None):
     unit = np.ones(len(moment))
     if affine:
         variances = np.diag(moment)[:-1]
-        mean = np.sum(variances) / columns if columns else np.mean(variances)
+        if columns:
+            mean = np.sum(variances) / columns
+        else:
+            mean = np.mean(variances)
         # all other inputs may be zero
         unit[-1] = np.sqrt(mean) or 1.0
         moment[-1] *= unit[-1]

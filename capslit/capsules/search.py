@@ -817,9 +817,18 @@ class SearchSpace:
         """The choice without a search: what was given, no prior and no sharpness instead of "auto",
         and the first of several dimensions. An `origin` (p,) is subtracted from the inputs.
         """
-        alpha = float(self.alpha) if isinstance(self.alpha, Real) else 0.0
-        sharpness = float(self.sharpness) if isinstance(self.sharpness, Real) else 1.0
-        features = shift_map(origin) if self.is_shifted(origin) else None
+        if isinstance(self.alpha, Real):
+            alpha = float(self.alpha)
+        else:
+            alpha = 0.0
+        if isinstance(self.sharpness, Real):
+            sharpness = float(self.sharpness)
+        else:
+            sharpness = 1.0
+        if self.is_shifted(origin):
+            features = shift_map(origin)
+        else:
+            features = None
         dim = capsule_dims_tried(self.capsule_dim)[0]
         return Choice(features, alpha, sharpness, {}, capsule_dim=dim)
 
@@ -844,7 +853,10 @@ class SearchSpace:
 
     def targets(self, classes: np.ndarray) -> np.ndarray:
         "As `capsule_targets`."
-        architecture = "ovo" if self.architecture == "auto" else self.architecture
+        if self.architecture == "auto":
+            architecture = "ovo"
+        else:
+            architecture = self.architecture
         return capsule_targets(len(classes), architecture)
 
     def design(self, classes: np.ndarray, dim: Any) -> _Design:
@@ -1038,7 +1050,9 @@ def _alpha_without_folds(candidates, data, examples):
     part = _ring(candidates.designs[0], width, np.random.default_rng(0))
     n_matrices = (examples.fold.max() + 1) * len(alphas) * len(part.targets)
     # a moderate one if the Gram matrices are too large
-    return alphas[len(alphas) // 4] if n_matrices * width**2 > STACK else None
+    if n_matrices * width**2 > STACK:
+        return alphas[len(alphas) // 4]
+    return None
 
 
 def _n_columns(data, maps):
@@ -1099,7 +1113,10 @@ def _enlarged(space, data, choice, n, rng):
 
 def _changed(choice, features, alpha):
     "The choice with another prior, and with features, to which weights of a fold may not belong."
-    weights = choice.weights if features is choice.features else None
+    if features is choice.features:
+        weights = choice.weights
+    else:
+        weights = None
     return choice._replace(features=features, alpha=alpha, weights=weights)
 
 # %% ../../nbs/capsules/search.ipynb #search-enlarged-2
@@ -1116,7 +1133,10 @@ def _larger_maps(space, data, features, has_second_look, rng):
     x, _, w = _in_numpy(data.sample(_seed(rng), n_landmarks))
     if w is not None:
         w = w.astype(np.float64)
-    scaled = x if scaling.spread is None else scaling_map(x, scaling, w)(x)
+    if scaling.spread is None:
+        scaled = x
+    else:
+        scaled = scaling_map(x, scaling, w)(x)
     length = np.sqrt(x.shape[1] * _mean_variance(scaled, w))
     if is_kernel and not (auto and isinstance(space.kernel.gamma, str)):
         gammas = [features.gamma]

@@ -364,7 +364,9 @@ class Schedule(BaseEstimator):
         "What `em.fit` monitors; `validated`: whether there are validation examples."
         if self.monitor == "likelihood":
             return "objective"
-        return "validation" if validated else "error"
+        if validated:
+            return "validation"
+        return "error"
 
     def accelerator(self, safeguarded: bool = False) -> dict:
         "The argument of `em.fit` that makes it faster; `safeguarded`: no step may be worse."
@@ -444,7 +446,10 @@ def regrouped(former: dict) -> dict:
     parts = {name: former[name] for name in _FORMER if name in former}
     now = {name: value for name, value in former.items() if name not in parts}
     schedule = {name: parts[name] for name in _SCHEDULE if name in parts}
-    now["schedule"] = {"Schedule": schedule} if schedule else None
+    if schedule:
+        now["schedule"] = {"Schedule": schedule}
+    else:
+        now["schedule"] = None
     kernel = {"auto": "Search", "rbf": "RBF", "poly": "Polynomial"}.get(former.get("kernel"))
     if kernel and "gamma" in parts:
         now["kernel"] = {kernel: {"gamma": parts["gamma"], "n_landmarks": parts["n_components"]}}

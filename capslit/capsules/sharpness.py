@@ -66,7 +66,10 @@ def learn_sharpness(
         if curvature > 0:
             step = -slope * s / curvature
         proposal = s * np.exp(np.clip(step, -5, 5))
-        s = proposal if low < proposal < high else np.sqrt(low * high)
+        if low < proposal < high:
+            s = proposal
+        else:
+            s = np.sqrt(low * high)
     loss, _, _ = _loss_of_power(log_p, weight, observed, s)
     return float(s), float(loss / weight.sum())
 

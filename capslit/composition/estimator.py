@@ -533,7 +533,12 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 parameters = _until_convergence(model, parameters, batches, True, settings)
             model = replace(model, prune=True)
         best = self._learn(
-            model, parameters, batches, checkpoint, drawn, checkpoint_every=checkpoint_every
+            model,
+            parameters,
+            batches,
+            checkpoint,
+            drawn,
+            checkpoint_every=checkpoint_every,
         )
         self._keep(model, best, batches)
         if not np.any(self.active_sets_):
@@ -606,14 +611,23 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             q = float(self.background)
         if maximum:
             check_number(
-                "background", q, below=0.5, hint="with rule='maximum' experts add ink to it"
+                "background",
+                q,
+                below=0.5,
+                hint="with rule='maximum' experts add ink to it",
             )
         truncated = maximum  # which would otherwise choose experts for their silence
         if not isinstance(self.truncated, str):
             truncated = bool(self.truncated)
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         return Compositions(
-            self.rule, q, T, float(self.pseudocount), truncated, self.max_active, expert_cost=cost
+            self.rule,
+            q,
+            T,
+            float(self.pseudocount),
+            truncated,
+            self.max_active,
+            expert_cost=cost,
         )
 
     def _prunes(self):
@@ -631,7 +645,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 " no transforms"
             )
         if self.init == "auto":
-            return "search" if self.transforms is None else "sequential"
+            if self.transforms is None:
+                return "search"
+            return "sequential"
         return self.init
 
     def _number(self):
@@ -654,7 +670,13 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             return learn_online(model, no_experts(X.shape[1]), X, self._number())
         if how == "search":
             templates = _searched_templates(
-                model, X, self.n_experts, self._prunes(), rng, self.n_init, self.max_iter
+                model,
+                X,
+                self.n_experts,
+                self._prunes(),
+                rng,
+                self.n_init,
+                self.max_iter,
             )
             found = model.explain(templates, X)
             counted = model.count(templates, X, np.ones(len(X)), found)

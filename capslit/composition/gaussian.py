@@ -583,7 +583,12 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         background = float(check_number("background", self.background)) / unit
         return GaussianCompositions(
-            self.rule, background, cost, self.max_active, noise, float(self.min_noise)
+            self.rule,
+            background,
+            cost,
+            self.max_active,
+            noise,
+            float(self.min_noise),
         )
 
     def _starts(self, X, unit):

@@ -32,7 +32,8 @@ def owners(
 
     Source: Goessling and Amit, section 4 (goessling:owners).
     """
-    q = found.q if q is None else q
+    if q is None:
+        q = found.q
     shape = found.upper.shape
     highest = np.full(shape, -1)
     lowest = np.full(shape, -1)

@@ -120,7 +120,8 @@ def warp(images: Any, poses: Any, image_shape: tuple[int, int], fill: float = 0.
     fill = float(check_number("fill", fill))
     images = to_numpy(as_floating("images", images))
     poses = to_numpy(as_floating("poses", poses)).astype(float)
-    poses = poses[None] if poses.ndim == 1 else poses
+    if poses.ndim == 1:
+        poses = poses[None]
     check_shape("images", images, (None, height * width))
     check_values("images", images)
     check_shape("poses", poses, (None, 3))
@@ -374,7 +375,12 @@ def plain_pursuit(
     Takes the same arguments and returns the same Pursuit.
     """
     X, templates, q, transforms = _check_problem(
-        X, templates, q, transforms, truncated=truncated, repeats=repeats
+        X,
+        templates,
+        q,
+        transforms,
+        truncated=truncated,
+        repeats=repeats,
     )
     most = _check_most(max_experts, len(templates), repeats)
     check_number("expert_cost", expert_cost, at_least=0)
@@ -1130,7 +1136,12 @@ def matching_pursuit(
         If X is not binary, templates are no probabilities, or shapes do not fit.
     """
     X, templates, q, transforms = _check_problem(
-        X, templates, q, transforms, truncated=truncated, repeats=repeats
+        X,
+        templates,
+        q,
+        transforms,
+        truncated=truncated,
+        repeats=repeats,
     )
     most = _check_most(max_experts, len(templates), repeats)
     T = len(transforms)

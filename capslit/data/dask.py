@@ -360,7 +360,11 @@ class _SteppedPartitions(_Partitions):
         "This source with one more step: function(batch, argument of its partition)."
         steps = (*self._steps, (*_persisted([function]), arguments))
         return self._copy(
-            _raw=self._raw, _held=self._held, schema=self.schema, lengths=lengths, _steps=steps
+            _raw=self._raw,
+            _held=self._held,
+            schema=self.schema,
+            lengths=lengths,
+            _steps=steps,
         )
 
     def rebatch(self, rows: int) -> Source:

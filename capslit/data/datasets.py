@@ -599,7 +599,11 @@ def load_alphadigits(data_home: str | PathLike | None = None, download: bool = T
     divided. As `load_mnist`.
     """
     return _whole(
-        "alphadigits", "alphadigits/binaryalphadigs.mat", _read_alphadigits, data_home, download
+        "alphadigits",
+        "alphadigits/binaryalphadigs.mat",
+        _read_alphadigits,
+        data_home,
+        download,
     )
 
 

@@ -393,7 +393,10 @@ def _with_batch_error(source, chunk):
 def check_index(index: Any, n: int) -> np.ndarray:
     "`index` as an array; ValueError unless it holds sorted numbers of some of n examples."
     return check_indices(
-        "index", check_shape("index", np.asarray(index), (None,), empty=False), n, ordered=True
+        "index",
+        check_shape("index", np.asarray(index), (None,), empty=False),
+        n,
+        ordered=True,
     )
 
 

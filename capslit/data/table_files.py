@@ -58,7 +58,8 @@ def clean_text(column: "pd.Series") -> "pd.Series":
 
 # %% ../../nbs/data/table_files.ipynb #cell-007
 _DECIMAL_COMMA = re.compile(
-    r"[+-]?(\d{1,3}(\.\d{3})+(,\d+)?|(\d+(,\d*)?|,\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
+    r"[+-]?(\d{1,3}(\.\d{3})+(,\d+)?|(\d+(,\d*)?|,\d+)(e[+-]?\d+)?)",
+    re.ASCII | re.IGNORECASE,
 )
 
 

@@ -351,8 +351,10 @@ def encoder(table: TableData) -> "ColumnTransformer":
     codes = [np.arange(len(table.categories[k]), dtype=np.float64) for k in words]
     indicators = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)
     scaled = make_pipeline(
-        SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+        SimpleImputer(strategy="median", keep_empty_features=True),
+        StandardScaler(),
     )
     return ColumnTransformer(
-        [("numbers", scaled, numbers), ("categories", indicators, words)], sparse_threshold=0
+        [("numbers", scaled, numbers), ("categories", indicators, words)],
+        sparse_threshold=0,
     )

@@ -410,7 +410,13 @@ def _in_subspaces(targets, dims, moments, affine, rng):
     "Weights of capsules in the subspaces of their classes; without `rng` always the same."
     rng = rng or np.random.default_rng(0)  # only for rows that the examples do not determine
     return initial_weights(
-        targets, dims, moments, init="subspace", init_scale=1.0, affine=affine, rng=rng
+        targets,
+        dims,
+        moments,
+        init="subspace",
+        init_scale=1.0,
+        affine=affine,
+        rng=rng,
     )[0]
 
 
@@ -738,7 +744,12 @@ class CapsulePairClassifier(Saved, _Named):
             raise ValueError(f"{name} needs {labels}; pass the indicator matrix of its labels")
         with error_context(name):
             X = validate_inputs(
-                self, X, name=name, reset=reset, dtype=[np.float64, np.float32], order="C"
+                self,
+                X,
+                name=name,
+                reset=reset,
+                dtype=[np.float64, np.float32],
+                order="C",
             )
         check_size(X)
         return X, _read_pairs(labels, Y, len(X), n_classes), None

@@ -176,7 +176,10 @@ def _patch_sizes(shape, patch_size, stride, pooling):
     most = max((s - extent) // stride + 1 for s, extent in zip(shape, size))
     if pooling == "auto":
         pooling = max(1, min(4, most // 2))
-    grids = tuple(pooling) if isinstance(pooling, Sequence) else (pooling,)
+    if isinstance(pooling, Sequence):
+        grids = tuple(pooling)
+    else:
+        grids = (pooling,)
     if not grids:
         raise ValueError("pooling is empty; pass a number of regions per side, or several")
     for g in grids:
@@ -528,7 +531,10 @@ class PatchFeatures(
         "Set sizes and units from images X."
         self.image_shape_ = check_image_shape(self.image_shape, X.shape[1])
         self.patch_size_, self.stride_, self.grids_ = _patch_sizes(
-            self.image_shape_, self.patch_size, self.stride, self.pooling
+            self.image_shape_,
+            self.patch_size,
+            self.stride,
+            self.pooling,
         )
         self.temperature_ = self.temperature
         if self.temperature == "auto":

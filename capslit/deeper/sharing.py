@@ -332,14 +332,23 @@ def _layered_problem(
     below = _lower_layer(maps, places, p, affine)
     weights = _best_upper(plain @ gram, gram, below) @ below
     model = _LayeredCapsuleRegression(
-        targets, dims, None, float(alpha), affine, places=places, gram=gram
+        targets,
+        dims,
+        None,
+        float(alpha),
+        affine,
+        places=places,
+        gram=gram,
     )
     return model, _LayeredParameters(weights[None], maps[None])
 
 # %% ../../nbs/deeper/sharing.ipynb #share-51-1
 def _two_counts(name, value, at_least):
     "A pair of whole numbers from one or two."
-    values = [value, value] if np.ndim(value) == 0 else list(value)
+    if np.ndim(value) == 0:
+        values = [value, value]
+    else:
+        values = list(value)
     if len(values) != 2:
         raise ValueError(f"{name} must be one whole number or two, not {value!r}")
     for number in values:
@@ -545,7 +554,10 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         data, held_out = self._read((X, y, sample_weight), validation, checkpoint)
         shape, moves, table = _places_of(self, data.n_features)
         model, parameters, alpha = _begun(self, data, table)
-        sharpness = 1.0 if isinstance(self.sharpness, str) else float(self.sharpness)
+        if isinstance(self.sharpness, str):
+            sharpness = 1.0
+        else:
+            sharpness = float(self.sharpness)
         self._settle(Choice(None, alpha, sharpness, {}, capsule_dim=self.capsule_dim))
         run = em.fit(
             model,
@@ -587,7 +599,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
         d = self.capsule_dim_
         norms = xp.sum(xp.reshape(poses, (poses.shape[0], -1, d)) ** 2, axis=2)
         return xp.reshape(
-            class_probabilities(norms, d), (poses.shape[0], self.classes_.shape[0], -1)
+            class_probabilities(norms, d),
+            (poses.shape[0], self.classes_.shape[0], -1),
         )
 
     def _check_settings(self):

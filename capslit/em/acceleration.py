@@ -67,7 +67,10 @@ class Momentum:
 
     def propose(self, memory: dict, here: tuple, image: tuple, objective: np.ndarray) -> tuple:
         after = tree_map(
-            lambda new, now, old: new + self.rate * (now - old), image, here, memory["before"]
+            lambda new, now, old: new + self.rate * (now - old),
+            image,
+            here,
+            memory["before"],
         )
         return after, {"before": here}, None
 

@@ -411,7 +411,10 @@ def _check_settings(rounds, *, acceleration, monitor, validation, checkpoint, **
         check_number(name, value, **_LIMITS[name])
     check_choice("monitor", monitor, ("objective", "error", "validation"))
     check_type(
-        "checkpoint", checkpoint, (str, os.PathLike, type(None)), hint="pass the path of a file"
+        "checkpoint",
+        checkpoint,
+        (str, os.PathLike, type(None)),
+        hint="pass the path of a file",
     )
     if monitor == "validation" and validation is None:
         raise ValueError(

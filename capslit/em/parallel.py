@@ -27,7 +27,9 @@ def _set_blas_threads(change):
     called.
     """
     release = getattr(
-        OpenBLASController, "clear_controlling_thread", lambda force: None
+        OpenBLASController,
+        "clear_controlling_thread",
+        lambda force: None,
     )  # threadpoolctl < 3.7 heeds every thread
     release(force=True)
     try:

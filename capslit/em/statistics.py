@@ -160,7 +160,8 @@ class _TreeSum:
         if not self.partial:
             raise ValueError("items is empty; there is nothing to add")
         return reduce(
-            lambda right, left: add(left, right), [item for _, item in reversed(self.partial)]
+            lambda right, left: add(left, right),
+            [item for _, item in reversed(self.partial)],
         )
 
 # %% ../../nbs/em/statistics.ipynb #cell-012-1

@@ -68,7 +68,11 @@ class EMEstimator:
         if drawn:  # before hours of work that could not be continued
             check_repeatable(checkpoint, self.random_state, "the initial parameters are")
         result = em.fit(
-            model, parameters, batch, checkpoint=checkpoint, **self._settings() | settings
+            model,
+            parameters,
+            batch,
+            checkpoint=checkpoint,
+            **self._settings() | settings,
         )
         # starts that end in the same maximum differ by rounding; the first of them is taken
         least = np.nanmin(result.score)

@@ -189,7 +189,9 @@ def _run_densities(part, bench):
     chosen = []
     for k, (learned, left_out) in enumerate(pairs):
         fitted = bench.step(
-            f"fit-{k}", f"{method}, fold {k + 1}", lambda: DENSITIES[method](learned, bench.seed)
+            f"fit-{k}",
+            f"{method}, fold {k + 1}",
+            lambda: DENSITIES[method](learned, bench.seed),
         )
         folds.append({name: density.score_samples(left_out) for name, density in fitted.items()})
         chosen.append(_chosen_of(method, fitted["chosen"]))

@@ -77,7 +77,10 @@ def _find_weights(settings, bench, data):
     n_learned = round(digits.n_train * 5 / 6)  # the others were for validation
     images = digits.images[:n_learned] / np.float32(digits.scale)
     rows, squashed = _neighbours(
-        weights, images, digits.labels[:n_learned], settings["n_neighbours"]
+        weights,
+        images,
+        digits.labels[:n_learned],
+        settings["n_neighbours"],
     )
     y = digits.test_labels
     test = digits.test_images / np.float32(digits.scale)

@@ -50,7 +50,9 @@ def _run_planes(part, bench):
     model = learn(bench, part.parameters)
     protocol = bench.protocol
     return bench.step(
-        "measure", "measuring", lambda: (measure(model, protocol), _collect(model, protocol))
+        "measure",
+        "measuring",
+        lambda: (measure(model, protocol), _collect(model, protocol)),
     )
 
 
@@ -148,7 +150,11 @@ def _unit_disc(axis, title):
     axis.set_title(title, fontsize=12)
     axis.tick_params(labelsize=12)
     axis.set(
-        xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1]
+        xlim=(-1.08, 1.08),
+        ylim=(-1.08, 1.08),
+        aspect="equal",
+        xticks=[-1, 0, 1],
+        yticks=[-1, 0, 1],
     )
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-017
@@ -180,7 +186,12 @@ def draw_squashed(
     rows = -(-m // columns)
     size = (1.36 * columns, 1.6 * rows + 0.8)
     figure, axes = plt.subplots(
-        rows, columns, figsize=size, squeeze=False, sharex=True, sharey=True
+        rows,
+        columns,
+        figsize=size,
+        squeeze=False,
+        sharex=True,
+        sharey=True,
     )
     order = np.random.default_rng(0).permutation(len(labels))  # no class lies on top of the others
     # More classes than colours repeat them
@@ -312,7 +323,10 @@ def _radii_parts(data, profile):
 
 
 RADII = Experiment(
-    "How near to the circle squashed vectors lie", ("mnist", "fashion"), _radii_parts, _run_radii
+    "How near to the circle squashed vectors lie",
+    ("mnist", "fashion"),
+    _radii_parts,
+    _run_radii,
 )
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-2
@@ -359,7 +373,10 @@ POINTS2 = Experiment(
     needs=("figure2",),
 )
 POINTS3 = replace(
-    POINTS2, title="Images behind the points of Figure 3", data=("fashion",), needs=("figure3",)
+    POINTS2,
+    title="Images behind the points of Figure 3",
+    data=("fashion",),
+    needs=("figure3",),
 )
 
 # %% ../../nbs/experiments/figure2.ipynb #live-points-4

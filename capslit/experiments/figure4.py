@@ -21,7 +21,9 @@ def _run_prototypes(part, bench):
     model = learn(bench, part.parameters)
     protocol = bench.protocol
     which = bench.step(
-        "prototypes", "looking for prototypes", lambda: model.prototypes(protocol.X, protocol.y)
+        "prototypes",
+        "looking for prototypes",
+        lambda: model.prototypes(protocol.X, protocol.y),
     )
     squashed = model.squash(protocol.X[which.ravel()]).reshape(*which.shape, len(which), -1)
     # Ψ has length below 1: squares of its elements are shares

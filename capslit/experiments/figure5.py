@@ -39,7 +39,8 @@ class Committee(CapsuleRegression):
             elected = np.argmin(first, axis=1)
         weight = np.ones(len(y)) if w is None else w
         return ErrorCount(
-            np.full(k, float(weight @ (elected != y))), np.full(k, float(weight.sum()))
+            np.full(k, float(weight @ (elected != y))),
+            np.full(k, float(weight.sum())),
         )
 
 # %% ../../nbs/experiments/figure5.ipynb #cell-006

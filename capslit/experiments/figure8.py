@@ -88,7 +88,10 @@ def _run_starts(part, bench):
 
 # %% ../../nbs/experiments/figure8.ipynb #cell-008-1
 FIGURE8 = Experiment(
-    "Random and subspace initialisation", ("mnist", "fashion"), _start_parts, _run_starts
+    "Random and subspace initialisation",
+    ("mnist", "fashion"),
+    _start_parts,
+    _run_starts,
 )
 
 # %% ../../nbs/experiments/figure8.ipynb #cause-2
@@ -179,5 +182,8 @@ def _cause_parts(data, profile):
 
 
 STARTS = Experiment(
-    "What the subspaces of the classes bring", ("mnist", "fashion"), _cause_parts, _run_causes
+    "What the subspaces of the classes bring",
+    ("mnist", "fashion"),
+    _cause_parts,
+    _run_causes,
 )

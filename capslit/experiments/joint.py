@@ -193,7 +193,9 @@ def _run_joint(settings, bench, _):
         ("later", start.model, "control"),
     ):
         run = bench.step(
-            name, f"EM, {name}", lambda: _go_on(model, ends[begin], data, settings["n_iter"])
+            name,
+            f"EM, {name}",
+            lambda: _go_on(model, ends[begin], data, settings["n_iter"]),
         )
         ends[name] = run.parameters
         numbers, curves = _assessed(model, run, data, settings, bench.seed)
@@ -222,7 +224,9 @@ def _run_drawn(settings, bench, _):
     data = start.data
     n_iter = settings["n_iter"]
     joint = bench.step(
-        "joint", "EM, joint", lambda: _go_on(start.model, start.parameters, data, n_iter)
+        "joint",
+        "EM, joint",
+        lambda: _go_on(start.model, start.parameters, data, n_iter),
     )
     path = bench.step(
         "drawn",

@@ -481,7 +481,11 @@ def _chosen(letters, settings):
 def _learned_geometry(X, transforms, settings):
     "A model of images X, and the geometry of its experts."
     model = learned(
-        X, settings["n_experts"], transforms, settings["settings"], settings["max_iter"]
+        X,
+        settings["n_experts"],
+        transforms,
+        settings["settings"],
+        settings["max_iter"],
     )
     return model, _geometry_of(model.transform(X), len(model.templates_))
 

@@ -380,7 +380,13 @@ def _learn_variant(settings, X, shape, seed):
     else:
         estimator = _Forgetful
     model = estimator(
-        *shape, **_options(options), n_init=1, tol=0.0, patience=10_000, n_jobs=1, random_state=seed
+        *shape,
+        **_options(options),
+        n_init=1,
+        tol=0.0,
+        patience=10_000,
+        n_jobs=1,
+        random_state=seed,
     )
     with fixed_iterations():
         model.fit(X)

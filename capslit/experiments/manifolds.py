@@ -109,7 +109,11 @@ def factor_analysers(
 ) -> ClassConditionalClassifier:
     "Mixtures of factor analysers; added noise `reg` in units of the mean variance of a pixel."
     density = MixtureOfFactorAnalyzers(
-        m, r, noise=Noise(added=reg, unit=_unit(X)), max_iter=MAX_ITER, random_state=seed
+        m,
+        r,
+        noise=Noise(added=reg, unit=_unit(X)),
+        max_iter=MAX_ITER,
+        random_state=seed,
     )
     return ClassConditionalClassifier(density, priors="uniform")
 
@@ -324,7 +328,9 @@ def _learn_method(settings, bench, _):
     method = settings["method"]
     chosen = bench.finished[f"{settings['choice']}-choice"]
     (X, T, y), (X_test, T_test, y_test) = bench.step(
-        "images", "preparing images", lambda: _prepared(bench.data, setting, choosing=False)
+        "images",
+        "preparing images",
+        lambda: _prepared(bench.data, setting, choosing=False),
     )
     learning, recognition = _amounts(method, chosen)
     model = bench.step(
@@ -334,7 +340,9 @@ def _learn_method(settings, bench, _):
     )
     cloud = _moves(T_test, recognition)
     predicted, arrays = bench.step(
-        "predict", "classifying", lambda: _classified(model, X_test, cloud)
+        "predict",
+        "classifying",
+        lambda: _classified(model, X_test, cloud),
     )
     arrays |= {
         "labels": y_test.astype(np.uint8),

@@ -603,5 +603,8 @@ def _reading_parts(data, profile):
 
 
 READINGS = Experiment(
-    "A million digits: readings of the paper's sentence", ("mnist",), _reading_parts, _run_reading
+    "A million digits: readings of the paper's sentence",
+    ("mnist",),
+    _reading_parts,
+    _run_reading,
 )

@@ -111,7 +111,9 @@ def _learn_regions(settings, bench, sets):
     names = bench.data.class_names
     flat = {name: part.scenes.reshape(len(part.scenes), -1) for name, part in sets.items()}
     layer = bench.step(
-        "patches", "learning patches", lambda: _patch_layer(bench).fit(flat["training"])
+        "patches",
+        "learning patches",
+        lambda: _patch_layer(bench).fit(flat["training"]),
     )
     X = {name: layer.transform(scenes) for name, scenes in flat.items()}
     center = X["training"].mean(axis=0)
@@ -257,7 +259,8 @@ def _window_classifier(settings, n, bench):
         sharpness=1.0,
         early_stopping=False,
         schedule=Schedule(
-            patience=(1000,), acceleration=settings.get("acceleration", "safe-momentum")
+            patience=(1000,),
+            acceleration=settings.get("acceleration", "safe-momentum"),
         ),
         max_iter=settings["n_iter"],
         n_jobs=1,
@@ -424,7 +427,9 @@ def _explain_one(manifolds, left, labels, places):
     alone at their places, a step from `places` (n, 2) away; and these places.
     """
     sliding = partial(
-        np.lib.stride_tricks.sliding_window_view, window_shape=manifolds.shape, axis=(1, 2)
+        np.lib.stride_tricks.sliding_window_view,
+        window_shape=manifolds.shape,
+        axis=(1, 2),
     )
     views = sliding(left)
     last_place = np.array(views.shape[1:3]) - 1
@@ -485,7 +490,10 @@ def _explain_two(
                 images[1 - side],
             )
             images[side], places[:, side] = _explain_one(
-                manifolds, left, labels[:, side], places[:, side]
+                manifolds,
+                left,
+                labels[:, side],
+                places[:, side],
             )
     difference = scenes - np.minimum(1, images.sum(axis=0))
     return _Explained(
@@ -835,7 +843,9 @@ def _read_once(settings, bench, k, scenes, odds, start):
     sizes = (MANIFOLDS[bench.profile], FINE_MANIFOLDS[bench.profile])
     suffix = str(k + 1) if k else ""
     manifolds = bench.step(
-        "manifolds" + suffix, "learning manifolds", lambda: [learn(sizes=size) for size in sizes]
+        "manifolds" + suffix,
+        "learning manifolds",
+        lambda: [learn(sizes=size) for size in sizes],
     )
     candidates = bench.step(
         "explain" + suffix,

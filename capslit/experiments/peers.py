@@ -38,7 +38,9 @@ class _Classifier(NamedTuple):
 
 CLASSIFIERS = {
     "logistic": _Classifier(
-        "logistic regression", ("C1", "D"), partial(LogisticRegression, max_iter=1000)
+        "logistic regression",
+        ("C1", "D"),
+        partial(LogisticRegression, max_iter=1000),
     ),
     "svm": _Classifier("support vectors", ("C2", "P"), SVC),
     "neighbours": _Classifier(
@@ -51,7 +53,9 @@ CLASSIFIERS = {
     "network": _Classifier("network", ("C4", "h"), MLPClassifier),
     "capsules": _Classifier("capsules", ("C0", "o"), CapsuleClassifier),
     "capsules-paper": _Classifier(
-        "capsules, paper's protocol", ("C0", "s"), CapsuleClassifier.paper
+        "capsules, paper's protocol",
+        ("C0", "s"),
+        CapsuleClassifier.paper,
     ),
     "svm-platt": _Classifier(
         "support vectors, sigmoid",
@@ -308,7 +312,9 @@ def _run_peer(part, bench):
         lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0],
     )
     metrics, arrays = bench.step(
-        "judge", "probabilities", lambda: _judge(model, predicted, protocol)
+        "judge",
+        "probabilities",
+        lambda: _judge(model, predicted, protocol),
     )
     return metrics | chosen, arrays
 
@@ -382,7 +388,10 @@ def peer_parts(data: str, profile: str) -> tuple:
 
 
 PEERS = Experiment(
-    "Capsules beside five classifiers of scikit-learn", ("mnist", "fashion"), peer_parts, _run_peer
+    "Capsules beside five classifiers of scikit-learn",
+    ("mnist", "fashion"),
+    peer_parts,
+    _run_peer,
 )
 
 # %% ../../nbs/experiments/peers.ipynb #cell-026

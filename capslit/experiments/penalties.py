@@ -271,7 +271,10 @@ def _part_name(method, n, d):
 
 
 PENALTIES = Experiment(
-    "Ridge, dropout and ℓ₁ penalties", ("mnist", "fashion"), _penalty_parts, _run_penalty
+    "Ridge, dropout and ℓ₁ penalties",
+    ("mnist", "fashion"),
+    _penalty_parts,
+    _run_penalty,
 )
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-90

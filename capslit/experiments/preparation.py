@@ -74,7 +74,10 @@ def _divided(data, n_fit):
     if n_fit is None:
         # Stratified, for a small collection has few images of a class
         fit, choose = train_test_split(
-            rows, test_size=0.2, stratify=data.labels[:n], random_state=0
+            rows,
+            test_size=0.2,
+            stratify=data.labels[:n],
+            random_state=0,
         )
     else:
         fit = rows[:n_fit]
@@ -361,11 +364,15 @@ def _choose(settings, bench, _):
         return [numbers["error"], numbers["log_loss"]]
 
     reaches = bench.step(
-        "amounts", "tangents", lambda: {a: scores(views[:1], a, noise) for a in AMOUNTS}
+        "amounts",
+        "tangents",
+        lambda: {a: scores(views[:1], a, noise) for a in AMOUNTS},
     )
     amount = min(reaches, key=reaches.get)
     levels = bench.step(
-        "noises", "noise", lambda: {a: scores(views[:1], amount, a) for a in noises if a != noise}
+        "noises",
+        "noise",
+        lambda: {a: scores(views[:1], amount, a) for a in noises if a != noise},
     )
     # Measured already, with the same images and reach
     levels[noise] = reaches[amount]
@@ -410,7 +417,9 @@ def _test(settings, bench, _):
     arrays = {"labels": views[0][1].astype(np.uint8)}
     for way, (images, reach, share) in _ways(views, chosen).items():
         metrics[way], arrays[way] = bench.step(
-            way, f"classifying, {way}", lambda: _measured(_with_noise(model, share), images, reach)
+            way,
+            f"classifying, {way}",
+            lambda: _measured(_with_noise(model, share), images, reach),
         )
     return metrics, arrays
 

@@ -127,7 +127,10 @@ def _learn_under(design, alpha, X, y, rng, start=None):
     grams = information_grams(plain, parameters.weights, batch, "latent")
     posterior = WeightPosterior.of(grams, alpha * _mass_of(design, y))
     model = EvidenceRegression(
-        design.targets, design.dims, affine=design.affine, posterior=posterior
+        design.targets,
+        design.dims,
+        affine=design.affine,
+        posterior=posterior,
     )
     settings = design.settings
     if start is not None:

@@ -147,7 +147,10 @@ def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.nda
     "The Pursuit of images whose active experts (n, K) are known."
     experts = np.where(active, np.arange(len(templates)), -1)
     return Pursuit(
-        experts, np.minimum(experts, 0), *extremes_of_sets(templates, active), log_likelihood
+        experts,
+        np.minimum(experts, 0),
+        *extremes_of_sets(templates, active),
+        log_likelihood,
     )
 
 # %% ../../nbs/experiments/quadrants.ipynb #printed-2

@@ -559,7 +559,11 @@ def _measure_memory(settings, bench, parent):
         )
         for n in settings["sizes"]:
             fit = partial(
-                _fit_apart, folder, n, parameters=settings["fit"], apart=settings["apart"]
+                _fit_apart,
+                folder,
+                n,
+                parameters=settings["fit"],
+                apart=settings["apart"],
             )
             fits = [fit(in_memory=where) for where in (False, True)]
             rows.append(_numbers(fits))
@@ -615,7 +619,9 @@ def _measure_large(settings, bench, parent):
     size = f"{4 * n * p / 1e9:.1f} GB"
     with TemporaryDirectory(dir=parent) as folder:
         bench.step(
-            "write", f"writing {size}", lambda: _write_examples(Path(folder), n, p, bench.seed)
+            "write",
+            f"writing {size}",
+            lambda: _write_examples(Path(folder), n, p, bench.seed),
         )
         passes = bench.step(
             "passes",

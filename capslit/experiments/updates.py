@@ -342,7 +342,9 @@ def _size_parts(data, profile):
     classes, dims, common = GRID[profile]
     return tuple(
         Part(
-            f"classes-{m}-dim-{d}", {"n_classes": m, "capsule_dim": d} | common, float(m * (d + 4))
+            f"classes-{m}-dim-{d}",
+            {"n_classes": m, "capsule_dim": d} | common,
+            float(m * (d + 4)),
         )
         for m, d in product(classes, dims)
     )
@@ -380,7 +382,10 @@ def _gram_matrices(X, batches):
 def _batch_sums(model, weights, batch, gram, name, threshold):
     "The sums of a batch (x, y, None) under a threshold."
     step = em.BoundStep(
-        model, "e_step", CapsuleParameters(weights), {"threshold": np.full(1, threshold)}
+        model,
+        "e_step",
+        CapsuleParameters(weights),
+        {"threshold": np.full(1, threshold)},
     )
     moments = em.accumulate(step, batch, 4096).moments
     n = len(batch[0])
@@ -526,5 +531,8 @@ def _passes_parts(data, profile):
 
 
 PASSES = Experiment(
-    "Four updates, batch by batch and all at once", ("mnist", "fashion"), _passes_parts, _run_passes
+    "Four updates, batch by batch and all at once",
+    ("mnist", "fashion"),
+    _passes_parts,
+    _run_passes,
 )

@@ -91,7 +91,8 @@ def network(kind: str, data: ImageData, seed: int) -> tuple:
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-006
 FAMILIAR = dict.fromkeys(
-    ("rotation", "translation", "scaling", "shear", "thickness", "elastic"), 0.0
+    ("rotation", "translation", "scaling", "shear", "thickness", "elastic"),
+    0.0,
 )
 NOVEL = FAMILIAR | {
     "rotation": 30.0,

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST_TOTAL', 'E_STEPS', 'Terms', 'squared_norms', 'gaussian_terms', 'gaussian_base', 'one_hot', 'configurations',
-           'below_greatest', 'Exact', 'factorised_moments', 'MeanField', 'uniform_numbers', 'Gibbs', 'Truncated',
-           'as_e_step']
+           'Exact', 'factorised_moments', 'MeanField', 'uniform_numbers', 'Gibbs', 'Truncated', 'as_e_step']
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-052
 import math
@@ -199,7 +198,7 @@ def _enumerate(field, weight):
 LEAST_TOTAL = 1e-250
 
 
-def below_greatest(fields, moved, k, below, greatest):
+def _below_greatest_in_loops(fields, moved, k, below, greatest):
     """Fields (d·k, b) and what was moved to them, less the greatest of each vector's, into `below`.
 
     The sum of the d greatest into `greatest` (b,).
@@ -290,7 +289,7 @@ def _add_halves(first, second, L, R, states, second_states, sums, k, weight, sca
 
 
 _STEPS = [
-    OnDemand(below_greatest, enough=2**26),
+    OnDemand(_below_greatest_in_loops, enough=2**26),
     OnDemand(_multiply_halves, _multiply_states, enough=2**26),
     OnDemand(
         _add_halves,

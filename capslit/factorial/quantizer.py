@@ -204,7 +204,12 @@ class _FitMixin(EMEstimator, _InputScaling):
         self._validate_params()
         self._check_sizes()
         data = read_training_data(
-            self, X, None, sample_weight, labelled=False, precisions=(np.float64,)
+            self,
+            X,
+            None,
+            sample_weight,
+            labelled=False,
+            precisions=(np.float64,),
         )
         sample = data.sample(self.random_state, 4 * self.n_states)
         X, weight, _ = _measured(sample, 0, self.observable)

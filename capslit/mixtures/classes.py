@@ -377,7 +377,14 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         log_priors = _log_priors(self.priors, self.counts_)
         if _left_open(density):  # errors depend on all classes, so the noise is chosen together
             density = _common_noise(
-                density, X, index, weight, tangents, folds, log_priors, self.n_jobs
+                density,
+                X,
+                index,
+                weight,
+                tangents,
+                folds,
+                log_priors,
+                self.n_jobs,
             )
         # any density can be used: it is passed only what was given
         given = {"sample_weight": weight, "tangents": tangents}

@@ -83,7 +83,9 @@ class Noise(BaseEstimator):
 
 def as_noise(noise: Any) -> Noise:
     "The Noise of a kind, or the Noise itself."
-    return Noise(noise) if isinstance(noise, str) else noise
+    if isinstance(noise, str):
+        return Noise(noise)
+    return noise
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-2
 # of the unit of noise, from which added noise is chosen
@@ -196,7 +198,10 @@ class _Trials:
         self.unit = unit
         self.origin = origin
         self.noise = as_noise(density.noise)
-        self.shares = SHARES if self.noise.added == "auto" else (self.noise.added,)
+        if self.noise.added == "auto":
+            self.shares = SHARES
+        else:
+            self.shares = (self.noise.added,)
         self.best = {}  # share and log-likelihood of what was tried
         self.rows = {}  # log-densities (n,) by (m, r, kind, share)
 
@@ -278,7 +283,9 @@ class _Choice:
     def _unit(self, variance):
         "The variance that noise is a share of."
         unit = as_noise(self.noise).unit
-        return variance if unit is None else float(unit)
+        if unit is None:
+            return variance
+        return float(unit)
 
     def _choose(self, X, weight, tangents, unit, origin):
         """Set sizes, noise and kind of covariance: as given, as in the last fit where that

@@ -168,7 +168,11 @@ def _with_tangents(data, tangents):
 def _checked_directions(name, r, X):
     "The number of directions, or ValueError if X (n, p) has fewer features."
     return check_number(
-        name, r, at_most=X.shape[1], integer=True, hint=f"X has n_features = {X.shape[1]}"
+        name,
+        r,
+        at_most=X.shape[1],
+        integer=True,
+        hint=f"X has n_features = {X.shape[1]}",
     )
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
@@ -566,7 +570,8 @@ class MixtureOfPCA(_Mixture):
         # EM learns unnormalised directions; their lengths tell principal ones apart in `_keep`
         lengths = np.sqrt(self.explained_variances_)[None, :, None, :]
         return last._replace(
-            log_weights=np.log(self.weights_)[None], loadings=last.loadings * lengths
+            log_weights=np.log(self.weights_)[None],
+            loadings=last.loadings * lengths,
         )
 
     @by_blocks

@@ -414,7 +414,10 @@ def symbolic(
         for values, relation in product(choices, relations(statement)):
             given, compared = prepared(relation, values)
             difference = residual(compared)
-            entries = difference if isinstance(difference, sympy.MatrixBase) else [difference]
+            if isinstance(difference, sympy.MatrixBase):
+                entries = difference
+            else:
+                entries = [difference]
             for expr in entries:
                 verdict = _settle(relation, expr.doit(), simplify)
                 if not verdict.holds:
@@ -813,7 +816,10 @@ class Claim:
             for r in relations(self.statement):
                 # sympy turns a relation that it can decide into true or false
                 check_type(
-                    "statement", r, Relational, hint="sympy has evaluated it; use evaluate=False"
+                    "statement",
+                    r,
+                    Relational,
+                    hint="sympy has evaluated it; use evaluate=False",
                 )
             parts = map(sympy.latex, relations(self.statement))
             self.tex = self.tex or r",\qquad ".join(parts)
@@ -975,7 +981,10 @@ def _check_html(name: str, about: str, verdict: Verdict):
     "A check and its evidence, as a row of a table."
     shown, status = _marked(name, verdict)
     return tag(
-        "tr", tag("td", shown), tag("td", escape(f"{about}: {verdict.evidence}")), class_=status
+        "tr",
+        tag("td", shown),
+        tag("td", escape(f"{about}: {verdict.evidence}")),
+        class_=status,
     )
 
 

@@ -226,7 +226,10 @@ def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None
     recorded = []
     tasks = []
     for notebook in _notebooks(path):
-        copy = Path(executed, notebook.relative_to(path)) if executed else None
+        if executed:
+            copy = Path(executed, notebook.relative_to(path))
+        else:
+            copy = None
         if copy and copy.is_file():
             recorded += recorded_reports(notebook, copy)
         else:  # each process takes a part of every notebook, for some take much longer than others

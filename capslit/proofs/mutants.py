@@ -232,7 +232,10 @@ def same(altered: Any, original: Any):
             if q != 0:
                 factor = sympy.simplify(p / q)
                 # a negative factor reverses an inequality
-                valid = factor.is_nonzero if isinstance(a, sympy.Eq) else factor.is_positive
+                if isinstance(a, sympy.Eq):
+                    valid = factor.is_nonzero
+                else:
+                    valid = factor.is_positive
                 if factor.is_number and factor.is_finite and valid:
                     return True
             return sympy.simplify(p - q) == 0

@@ -135,7 +135,11 @@ class _TrainedNetwork:
     def _images(self, X):
         "Checked images (n, side, side), in the units of the network."
         X = validate_inputs(
-            self, _rows_of(X), reset=False, dtype=[np.float64, np.float32], order="C"
+            self,
+            _rows_of(X),
+            reset=False,
+            dtype=[np.float64, np.float32],
+            order="C",
         )
         return _as_images(X, self.scale_)
 

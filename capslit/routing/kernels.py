@@ -469,4 +469,6 @@ def route_in_loops(
         if pool:  # two parts for each thread, in case one has to wait
             size = max(1, k // (2 * pool._max_workers))
         fine = list(ordered_map(finite, range(0, k, size), pool))
-    return outputs if all(fine) else None
+    if all(fine):
+        return outputs
+    return None

@@ -466,7 +466,10 @@ class _Training:
         self.optimiser = torch.optim.Adam(network.parameters(), learning_rate)
         rise = 0.2 if n_steps != 5 else 0.4  # a rise of one step is divided by zero
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimiser, learning_rate, total_steps=n_steps, pct_start=rise
+            self.optimiser,
+            learning_rate,
+            total_steps=n_steps,
+            pct_start=rise,
         )
         self.history = []
         self.snapshots = []
@@ -706,7 +709,8 @@ def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwor
     with torch.random.fork_rng(devices=[]):  # its first numbers are not needed
         network = _KINDS[kind](**settings)
     network.load_state_dict(
-        {name: torch.as_tensor(array) for name, array in arrays.items()}, assign=True
+        {name: torch.as_tensor(array) for name, array in arrays.items()},
+        assign=True,
     )
     return network.eval()
 

@@ -33,10 +33,10 @@ from capslit.composition.pursuit import (
     Transforms,
     _Bounds,
     _candidates,
+    _choices,
     _compiled_scores,
     _level_gains,
     _levels,
-    _seen,
     matching_pursuit,
     plain_pursuit,
 )
@@ -75,7 +75,7 @@ def correlations(X, templates, found, q, truncated, size):
     """A function that takes the correlations of all images and steps, `size` images at a time, and
     does nothing else with them.
     """
-    seen, q = _seen(_candidates(templates, TRANSFORMS, q), q, truncated)
+    seen, q = _choices(_candidates(templates, TRANSFORMS, q), q, truncated)
     bounds = _Bounds(seen, q, _levels(seen.canvas, q))
     x, U = X[:size], np.full((size, X.shape[1]), q)
     first = np.stack([x.T, ~x.T]).astype(np.float32)

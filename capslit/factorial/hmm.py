@@ -229,8 +229,8 @@ class _ChainsDensities(_ChainsFit):
 
     def bic(self, X: Any, lengths: Any = None) -> float:
         "Bayesian information criterion on the observations X; lower is better."
-        cost = math.log(len(X)) - 2  # of a parameter, beside that of `aic`
-        return self.aic(X, lengths) + self.n_parameters_ * cost
+        aic = self.aic(X, lengths)  # which checks X
+        return aic + self.n_parameters_ * (math.log(len(X)) - 2)
 
     def aic(self, X: Any, lengths: Any = None) -> float:
         "Akaike information criterion on X; lower is better."

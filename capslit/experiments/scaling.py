@@ -233,6 +233,7 @@ def _local_cluster(workers, processes=True):
 
     # Dask would move data to disk and wait, at a time of its choosing
     at_ease = {f"distributed.worker.memory.{act}": False for act in ("target", "spill", "pause")}
+    at_ease["distributed.comm.timeouts.connect"] = "1h"  # a busy machine is slow, not broken
     options = {"processes": processes, "dashboard_address": ":0", "silence_logs": 50}
     before = dict(os.environ)  # Dask sets variables for its workers here, and leaves them set
     try:

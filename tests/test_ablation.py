@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from capslit.experiments.ablation import (
-    _reduced,
-    ABLATION,
-    AT_FIRST,
     NETWORKS,
-    ON_MNIST,
-    WAYS,
-    _ablation_parts,
     _factorial,
     _inside,
     _made,
@@ -28,21 +22,6 @@ def test_moved_images_lose_what_leaves_the_picture(down, right):
     assert np.array_equal(shifted(images, down, right), expected)
 
 
-def test_each_network_from_each_seed_and_each_way_once():
-    parts = _ablation_parts("digits", "paper")
-    assert len({part.name for part in parts}) == len(parts) == 5 * len(NETWORKS) and all(
-        part.independent for part in parts
-    )
-    on_mnist = _ablation_parts("mnist", "paper")
-    assert len({part.name for part in on_mnist}) == len(on_mnist) == 5 * len(ON_MNIST) and {
-        part.parameters["side"] for part in on_mnist
-    } == {14}
-    assert [part.name for part in _ablation_parts("digits", "quick")] == [
-        f"{name}-0" for name in AT_FIRST
-    ] and set(AT_FIRST) <= set(NETWORKS)
-    assert sorted(WAYS[1:]) == [(-1, 0), (0, -1), (0, 1), (1, 0)] and ABLATION.extra == "torch"
-
-
 def test_the_factorial_has_each_combination_once():
     keys = ("n_iterations", "weighted", "coordinates", "shared")
     cells = {tuple(settings[key] for key in keys) for settings in _factorial().values()}
@@ -56,14 +35,6 @@ def test_the_factorial_has_each_combination_once():
         for name, settings in _factorial().items()
         for key, value in (("alike", "weighted"), ("nowhere", "coordinates"), ("own", "shared"))
     )
-
-
-def test_smaller_images_keep_their_mean_and_a_motion_by_two_pixels_is_one_by_one():
-    images = np.random.default_rng(0).random((3, 28, 28))
-    assert _reduced(images, 14).shape == (3, 14, 14) and np.allclose(
-        _reduced(images, 14).mean(axis=(1, 2)), images.mean(axis=(1, 2))
-    )
-    assert np.allclose(_reduced(shifted(images, 2, -2), 14), shifted(_reduced(images, 14), 1, -1))
 
 
 @pytest.mark.parametrize("side", [8, 14])

@@ -6,15 +6,11 @@ import pytest
 from capslit import CapsuleClassifier
 from capslit.data import datasets
 from capslit.experiments.figure4 import (
-    AXES,
-    EIGHT,
-    FIGURE4,
     _principal_axes,
     _prototypes_along,
     _random_axes,
     _squashed_by_class,
 )
-from capslit.experiments.records import load_record, perform
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +57,3 @@ def test_principal_axes_belong_to_the_model(fitted):
     ]
     assert np.array_equal(found[0][0], found[1][0]) and np.allclose(found[0][1], found[1][1])
     assert not np.array_equal(found[0][0], model.prototypes(X, y))
-
-
-def test_quick_runs_are_the_same_twice(tmp_path):
-    for name in "ab":
-        perform("figure4", FIGURE4, "digits", profile="quick", out=tmp_path / name)
-    first, second = (
-        load_record(perform("axes", AXES, "digits", profile="quick", out=tmp_path / name))
-        for name in "ab"
-    )
-    assert first.array("random", "shares").shape == (100, 10, 8) and set(first.arrays) == set(
-        second.arrays
-    )
-    assert all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
-    trained = load_record(tmp_path / "a" / "figure4-digits-quick.json")
-    assert all((trained.array(EIGHT, "prototypes")[i] < 1283).all() for i in range(10))
-    for part in first.parts:
-        assert np.all(
-            first.array(part, "share") <= first.array(part, "probability") + 1e-12
-        ) and np.all(first.array(part, "probability") <= 1)

@@ -1,40 +1,35 @@
-"""Dropout and ℓ₁ penalties: objectives that never fall, exact zeros, indifference to units and to
-how poses are turned, the options of the classifier, and the experiment.
+"""Dropout, ℓ₁ and reconstruction penalties: M-steps that count, exact zeros, indifference to units,
+resumed runs, and what is refused.
 """
+
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import test_em
 from conftest import together
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from functools import partial
-
-from sklearn.base import clone
 from capslit import CapsuleClassifier
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.engine import CapsuleRegression, LeastSquares, second_moments
 from capslit.capsules.penalties import (
     GROUPS,
     _coordinate_sweep,
-    dropout_precision,
     _group_norms,
-    masked_copies,
     _mixture_step,
+    dropout_precision,
+    masked_copies,
     with_lasso,
     zeros_settled,
 )
 from capslit.capsules.problems import least_squares
-from capslit.experiments.penalties import (
-    STRENGTHS,
-    _divided,
-    _means_of_four,
-    _most_varied,
-    _penalty_parts,
-)
-from capslit.experiments.records import load_record
-from capslit.capsules.settings import Dropout, Lasso, Schedule
+from capslit.capsules.reconstruction import _reconstruction_errors, decoders, with_penalty
+from capslit.capsules.settings import Dropout, Lasso, Reconstruction, Schedule
+from capslit.experiments.poses import _chosen_strength, _told, _traverse, slant_and_ink
+from capslit.experiments.records import Record
 
 SHORT = {
     "architecture": "multiclass",
@@ -56,8 +51,8 @@ def table(seed=0, n=240, p=8):
     return X, y
 
 
-def with_norms(seed):
-    "A random multiclass problem of `test_em`, with a penalty on norms."
+def multiclass(seed):
+    "A random multiclass problem, and its matrices Σ x xᵀ."
     model, start, data = test_em.problem(
         seed,
         architecture="multiclass",
@@ -66,8 +61,21 @@ def with_norms(seed):
         alpha=[0, 0.3][seed % 2],
         mixed=seed % 4 == 0,
     )
-    gram = second_moments(data, range(model.targets.shape[1]), model.affine).gram.sum(axis=0)
-    return with_lasso(model, 10.0 ** (seed % 4 - 2), GROUPS[seed % 3], gram), start, data
+    grams = second_moments(data, range(model.targets.shape[1]), model.affine).gram
+    return model, start, data, grams
+
+
+def with_norms(seed):
+    "A random problem with a penalty on norms."
+    model, start, data, grams = multiclass(seed)
+    penalised = with_lasso(model, 10.0 ** (seed % 4 - 2), GROUPS[seed % 3], grams.sum(axis=0))
+    return penalised, start, data
+
+
+def with_reconstruction(seed):
+    "A random problem with a decoder for each capsule."
+    model, start, data, grams = multiclass(seed)
+    return with_penalty(model, 10.0 ** (seed % 5 - 2), grams), start, data
 
 
 def with_dropout(seed):
@@ -84,19 +92,42 @@ def with_dropout(seed):
     return CapsuleRegression(model.targets, model.dims, solver, alpha, model.affine), start, data
 
 
-def test_a_step_that_forgets_the_norms_is_noticed():
+@together("penalised", [with_norms, with_reconstruction])
+def test_a_step_that_forgets_the_penalty_is_noticed(penalised):
     fallen = 0
     for seed in range(12):
-        model, parameters, data = with_norms(seed)
+        model, parameters, data = penalised(seed)
         for _ in range(20):
             parameters = model.m_step(parameters, model.e_step(parameters, data))
         statistics = model.e_step(parameters, data)
+        best = model.objective(parameters, statistics)[0]
         plain = CapsuleRegression.m_step(model, parameters, statistics)
-        fallen += (
-            model.objective(plain, model.e_step(plain, data))[0]
-            < model.objective(parameters, statistics)[0] - 1e-6
-        )
+        fallen += model.objective(plain, model.e_step(plain, data))[0] < best - 1e-6
     assert fallen > 0
+
+
+def test_the_objective_with_decoders_never_falls():
+    for seed in range(40):
+        model, parameters, data = with_reconstruction(seed)
+        path = []
+        for _ in range(12):
+            statistics = model.e_step(parameters, data)
+            path.append(float(model.objective(parameters, statistics)[0]))
+            parameters = model.m_step(parameters, statistics)
+        assert np.all(np.diff(path) >= -1e-9 * (abs(path[0]) + len(data[0]))), seed
+        assert path[-1] > path[0], seed
+
+
+def test_reconstruction_of_strength_zero_is_the_plain_step():
+    for seed in range(10):
+        model, parameters, data, grams = multiclass(seed)
+        model = with_penalty(model, 0.0, grams)
+        statistics = model.e_step(parameters, data)
+        plain = CapsuleRegression.m_step(model, parameters, statistics).weights
+        step = model.m_step(parameters, statistics).weights
+        assert np.allclose(step, plain, rtol=1e-6, atol=1e-9)
+        objective = CapsuleRegression.objective(model, parameters, statistics)
+        assert np.array_equal(model.objective(parameters, statistics), objective)
 
 
 def test_settled_zeros_are_exact_and_do_not_lower_the_objective():
@@ -109,50 +140,41 @@ def test_settled_zeros_are_exact_and_do_not_lower_the_objective():
         settled = zeros_settled(model, parameters, data, 1)
         after = model.objective(settled, model.e_step(settled, data))[0]
         assert after >= before - 1e-9 * (abs(before) + len(data[0])), seed
-        norms = _group_norms(settled.weights[0], model.lasso_groups)
-        zeros += int(np.sum(norms == 0))
-        rows = np.arange(settled.weights.shape[2])[:, None] < model.dims[0][:, None, None]
-        assert not settled.weights[0][~np.broadcast_to(rows, settled.weights[0].shape)].any()
+        weights = settled.weights[0]
+        zeros += int(np.sum(_group_norms(weights, model.lasso_groups) == 0))
+        rows = np.arange(weights.shape[1])[:, None] < model.dims[0][:, None, None]
+        assert not weights[~np.broadcast_to(rows, weights.shape)].any()
     assert zeros > 5
 
 
 @together("groups", GROUPS)
-def test_the_sweep_ends_where_the_norms_say(groups):
-    """Repeated sweeps find the one maximum of the bound: slopes of the groups that are left
-    balance, those of the others are short.
-    """
+def test_the_sweep_ends_at_the_one_maximum_of_the_bound(groups):
+    "There the slopes of nonzero groups balance the penalty, and those of the others are smaller."
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 5))
-    A, M, strength = X.T @ X, 5 * rng.normal(size=(3, 2, 5)), np.array([4.0, 4.0, 16.0, 4.0, 0.0])
-    W = rng.normal(size=(3, 2, 5))
+    A = X.T @ X
+    M, W = 5 * rng.normal(size=(3, 2, 5)), rng.normal(size=(3, 2, 5))
+    strength = np.array([4.0, 4.0, 16.0, 4.0, 0.0])
     for _ in range(300):
         W = _coordinate_sweep(_mixture_step(W, M, A, strength, groups), M, A, strength, groups)
     slopes, norms = _group_norms(M - W @ A, groups), _group_norms(W, groups)
-    assert np.all(slopes <= strength + 1e-6) and np.allclose(
-        (slopes * np.sign(norms))[norms > 0], (strength + 0 * norms)[norms > 0], atol=1e-6
-    )
+    limits = strength + 0 * norms
+    assert np.all(slopes <= strength + 1e-6)
+    assert np.allclose(slopes[norms > 0], limits[norms > 0], atol=1e-6)
     assert np.any(norms == 0) and np.all(norms[:, 4] > 0)
 
 
 def test_the_ridge_of_dropout_is_that_of_many_masks():
-    rng = np.random.default_rng(1)
     X, y = table(1)
-    masked, repeated, weight = masked_copies(X, y, 0.3, 400, rng)
-    assert (
-        masked.shape == (400 * len(X), 8)
-        and np.array_equal(repeated[: len(y)], y)
-        and weight.sum() == pytest.approx(len(y))
-    )
-    precision = dropout_precision(0.3, np.arange(3)[None], (X.T @ X)[None])[0]
-    assert np.allclose(
-        (masked * weight[:, None]).T @ masked,
-        X.T @ X + np.diag(precision),
-        atol=0.06 * np.trace(X.T @ X) / 8,
-    )
-    assert masked_copies(X.astype(np.float32), y, 0.5, 2, rng)[0].dtype == np.float32
-    pairs = dropout_precision(
-        0.5, np.array([[0, 1, -1]]), np.stack([k * np.eye(3) for k in (1.0, 2.0, 4.0)]), affine=True
-    )
+    gram = X.T @ X
+    masked, labels, weight = masked_copies(X, y, 0.3, 400, np.random.default_rng(1))
+    assert masked.shape == (400 * len(X), 8) and np.array_equal(labels[: len(y)], y)
+    assert weight.sum() == pytest.approx(len(y))
+    ridge = np.diag(dropout_precision(0.3, np.arange(3)[None], gram[None])[0])
+    drawn = (masked * weight[:, None]).T @ masked
+    assert np.allclose(drawn, gram + ridge, atol=0.06 * np.trace(gram) / 8)
+    grams = np.stack([k * np.eye(3) for k in (1.0, 2.0, 4.0)])
+    pairs = dropout_precision(0.5, np.array([[0, 1, -1]]), grams, affine=True)
     assert pairs.tolist() == [[3.0, 3.0, 0.0]]
 
 
@@ -160,18 +182,11 @@ def test_the_ridge_of_dropout_is_that_of_many_masks():
 def test_dropout_is_indifferent_to_units(architecture):
     X, y = table(2)
     units = 10.0 ** np.arange(-3, 5)
-    settings = SHORT | {
-        "architecture": architecture,
-        "penalty": Dropout(0.05),
-        "tol": 0.0,
-    }
+    settings = SHORT | {"architecture": architecture}
     plan = partial(Schedule, patience=(99,), momentum=0.0)
     with pytest.warns(ConvergenceWarning):
-        start = (
-            CapsuleClassifier(2, **SHORT | {"architecture": architecture, "max_iter": 1})
-            .fit(X, y)
-            .coef_
-        )
+        start = CapsuleClassifier(2, **settings | {"max_iter": 1}).fit(X, y).coef_
+        settings |= {"penalty": Dropout(0.05), "tol": 0.0}
         first = CapsuleClassifier(2, schedule=plan(init=start), **settings).fit(X, y)
         other = CapsuleClassifier(2, schedule=plan(init=start / units), **settings)
         other.fit(X * units, y)
@@ -180,79 +195,89 @@ def test_dropout_is_indifferent_to_units(architecture):
 
 
 @together("groups", GROUPS)
-def test_the_lasso_keeps_what_tells_the_classes_apart(groups):
+def test_the_lasso_keeps_what_distinguishes_the_classes(groups):
     X, y = table(3, 600)
-    made = [
-        CapsuleClassifier(2, **SHORT | {"penalty": Lasso(strength, groups), "max_iter": 300}).fit(
-            X, y
-        )
+    settings = SHORT | {"max_iter": 300}
+    weak, middle, strong = (
+        CapsuleClassifier(2, **settings, penalty=Lasso(strength, groups)).fit(X, y)
         for strength in (1e-9, 0.01, 0.03)
-    ]
+    )
     safe = Schedule(acceleration="safe-momentum")
-    plain = CapsuleClassifier(2, **SHORT | {"schedule": safe, "max_iter": 300}).fit(X, y)
-    counts = [np.count_nonzero(model.coef_) for model in made]
-    assert counts[0] == plain.coef_.size and counts[0] >= counts[1] > counts[2] > 0
-    assert np.allclose(made[0].predict_proba(X), plain.predict_proba(X), atol=0.02)
-    assert made[2].coef_[:, :, :3].any() and not made[2].coef_[:, :, 3:].any()
-    assert made[2].intercept_.all()  # the constant input is spared
-    assert made[2].score(X, y) > 0.6
+    plain = CapsuleClassifier(2, **settings, schedule=safe).fit(X, y)
+    counts = [np.count_nonzero(model.coef_) for model in (weak, middle, strong)]
+    assert plain.coef_.size == counts[0] >= counts[1] > counts[2] > 0
+    assert np.allclose(weak.predict_proba(X), plain.predict_proba(X), atol=0.02)
+    assert strong.coef_[:, :, :3].any() and not strong.coef_[:, :, 3:].any()
+    assert strong.intercept_.all()  # the constant input is not penalised
+    assert strong.score(X, y) > 0.6
 
 
-def test_lasso_with_other_inputs(tmp_path):
+@together("penalty", [Lasso(0.01), Reconstruction(0.1)])
+def test_penalties_are_saved_and_serve_other_inputs(penalty, tmp_path):
     X, y = table(4)
-    settings = SHORT | {"penalty": Lasso(0.01), "alpha": 1e-3, "max_iter": 300}
+    settings = SHORT | {"penalty": penalty, "alpha": 1e-3, "max_iter": 300}
     model = CapsuleClassifier(2, **settings).fit(X, y)
     model.save(tmp_path / "model.npz")
     again = CapsuleClassifier.load(tmp_path / "model.npz")
-    assert again.penalty.get_params() == {"strength": 0.01, "groups": "features"}
+    assert again.penalty.get_params() == penalty.get_params()
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
-    sparse = CapsuleClassifier(2, **settings).fit(sp.csr_array(X), y)
-    assert np.allclose(sparse.predict_proba(sp.csr_array(X)), model.predict_proba(X), atol=1e-4)
+    if isinstance(penalty, Lasso):
+        sparse = CapsuleClassifier(2, **settings).fit(sp.csr_array(X), y)
+        assert np.allclose(sparse.predict_proba(sp.csr_array(X)), model.predict_proba(X), atol=1e-4)
     names = np.array(["a", "b", "c"])[y]
-    frame = CapsuleClassifier({"a": 1, "b": 2, "c": 1}, **settings).fit(
-        X.astype(np.float32), names, sample_weight=1 + y
-    )
-    assert (
-        not frame.coef_[[0, 2], 1].any()
-        and frame.coef_[1, 1].any()
-        and frame.coef_.dtype == np.float32
-    )
+    named = CapsuleClassifier({"a": 1, "b": 2, "c": 1}, **settings)
+    named.fit(X.astype(np.float32), names, sample_weight=1 + y)
+    assert not named.coef_[[0, 2], 1].any() and named.coef_[1, 1].any()
+    assert named.coef_.dtype == np.float32
+
+
+def test_a_lasso_that_leaves_nothing_warns():
+    X, y = table(4)
     with pytest.warns(UserWarning, match="strength 10 has made all weights zero"):
-        assert not CapsuleClassifier(2, **settings | {"penalty": Lasso(10)}).fit(X, y).coef_.any()
+        assert not CapsuleClassifier(2, **SHORT, penalty=Lasso(10)).fit(X, y).coef_.any()
 
 
-def test_penalties_resume_to_the_same_bits(tmp_path):
+@together("penalty, another", [(Lasso(0.005), Dropout(0.02)), (Reconstruction(0.5), Lasso(0.1))])
+def test_penalties_resume_to_the_same_bits(penalty, another, tmp_path):
     X, y = table(5, 90)
-    patient = {"schedule": Schedule(patience=(99,)), "max_iter": 12}
-    whole = CapsuleClassifier(2, **SHORT | patient, penalty=Lasso(0.005))
+    settings = SHORT | {"schedule": Schedule(patience=(99,)), "max_iter": 12}
+    whole = CapsuleClassifier(2, **settings, penalty=penalty)
+    stronger = clone(penalty).set_params(strength=2 * penalty.strength)
     with pytest.warns(ConvergenceWarning):
         whole.fit(X, y)
         clone(whole).set_params(max_iter=5).fit(X, y, checkpoint=tmp_path / "c")
         resumed = clone(whole).fit(X, y, checkpoint=tmp_path / "c")
         assert np.array_equal(resumed.coef_, whole.coef_)
-        for other in (Lasso(0.006), Lasso(0.005, "weights"), Dropout(0.02)):
+        for other in (stronger, another):
             with pytest.raises(ValueError, match="checkpoint"):
                 clone(whole).set_params(penalty=other).fit(X, y, checkpoint=tmp_path / "c")
 
 
-def test_what_does_not_go_together_is_refused():
-    X, y = table(6, 60)
-    for wrong in (
+@together("penalty", [Lasso(0.1), Reconstruction(0.1)])
+@together(
+    "wrong",
+    [
         {"architecture": "ovo"},
         {"architecture": "auto"},
         {"kernel": "rbf"},
         {"schedule": Schedule(parameter_expansion=True)},
-    ):
-        with pytest.raises(ValueError, match="lasso needs one capsule.*penalty=None"):
-            CapsuleClassifier(2, **SHORT | {"penalty": Lasso(0.1)} | wrong).fit(X, y)
-    with pytest.raises(
-        ValueError, match="lasso draws small random weights to zero.*init='subspace'"
-    ):
+    ],
+)
+def test_penalties_of_one_problem_refuse_others(penalty, wrong):
+    X, y = table(6, 60)
+    name = type(penalty).__name__.lower()
+    with pytest.raises(ValueError, match=f"{name} needs one capsule.*penalty=None"):
+        CapsuleClassifier(2, **SHORT | {"penalty": penalty} | wrong).fit(X, y)
+
+
+def test_what_does_not_go_together_is_refused():
+    X, y = table(6, 60)
+    with pytest.raises(ValueError, match="small random weights to zero.*init='subspace'"):
         drawn = {"penalty": Lasso(0.1), "schedule": Schedule(init="random")}
         CapsuleClassifier(2, **SHORT | drawn).fit(X, y)
     with pytest.raises(ValueError, match="dropout leaves out inputs.*kernel=None"):
         CapsuleClassifier(2, penalty=Dropout(0.1)).fit(X, y)
-    for penalty in (Lasso(0.1), Dropout(0.1)):
+    for penalty in (Lasso(0.1), Dropout(0.1), Reconstruction(0.1)):
         model = CapsuleClassifier(2, **SHORT, penalty=penalty)
         with pytest.raises(ValueError, match="penalty=.* is for fit.*set it to None"):
             model.partial_fit(X, y, classes=[0, 1, 2])
@@ -260,7 +285,7 @@ def test_what_does_not_go_together_is_refused():
             cross_validate(model, X, y)
     for name, values in {
         "rate": [Dropout(value) for value in (-0.1, 1.0, float("nan"))],
-        "strength": [Lasso(value) for value in (-1, float("nan"), "much")],
+        "strength": [kind(v) for kind in (Lasso, Reconstruction) for v in (-1, np.nan, "much")],
         "groups": [Lasso(groups=value) for value in ("rows", None)],
         "penalty": ["lasso", 0.1],
     }.items():
@@ -273,55 +298,91 @@ def test_a_precision_for_each_column_fits_the_model():
     targets, dims = np.arange(2)[None], np.full((1, 2), 1)
     with pytest.raises(ValueError, match="alpha"):
         CapsuleRegression(targets, dims, alpha=np.ones((2, 3)))
-    gram, W = np.array([np.diag([2.0, 3.0])]), np.ones((1, 2, 1, 2))
-    model = CapsuleRegression(targets, dims, LeastSquares.from_gram(gram), np.array([[1.0, 5.0]]))
-    batch = (np.ones((3, 2)), np.array([0, 1, 0]), None)
-    parameters = test_em.CapsuleParameters(W)
-    statistics = model.e_step(parameters, batch)
+    solver = LeastSquares.from_gram(np.array([np.diag([2.0, 3.0])]))
+    model = CapsuleRegression(targets, dims, solver, np.array([[1.0, 5.0]]))
+    parameters = test_em.CapsuleParameters(np.ones((1, 2, 1, 2)))
+    statistics = model.e_step(parameters, (np.ones((3, 2)), np.array([0, 1, 0]), None))
     assert model.objective(parameters, statistics) == statistics.log_likelihood - (1 + 5) * 2 / 2
 
 
-def test_inputs_of_the_experiment():
-    images = np.arange(2 * 28 * 28).reshape(2, 28, 28) % 251
-    inputs = _means_of_four(images, 255)
-    assert inputs.shape == (2, 196) and inputs[1, 15] == pytest.approx(
-        images[1, 2:4, 2:4].mean() / 255
-    )
-    assert _means_of_four(images[:, :8, :8], 16).shape == (2, 64)
-    assert _most_varied(np.array([[0.0, 1, 5], [0, 2, 1], [0, 3, 4]]), 2).tolist() == [
-        False,
-        True,
-        True,
-    ]
-    data = type(
-        "Data",
-        (),
-        {
-            "images": np.arange(12.0)[:, None, None] * np.ones((1, 8, 8)),
-            "labels": np.arange(12),
-            "n_train": 6,
-            "scale": 1.0,
-        },
-    )
-    sets = _divided(data, 4)
-    assert [labels.tolist() for _, labels in sets] == [[0, 1, 2, 3], [5], [6, 7, 8, 9, 10, 11]]
+def test_decoders_with_a_constant_input_are_regressions_of_the_others():
+    rng = np.random.default_rng(0)
+    x = np.c_[rng.normal(size=(50, 4)), np.ones(50)]
+    W, gram = rng.normal(size=(1, 2, 5)), (x.T @ x)[None]
+    (B,) = decoders(W, gram, affine=True)
+    (error,) = _reconstruction_errors(W, gram, affine=True)
+    expected, left, *_ = np.linalg.lstsq(x @ W[0].T, x[:, :4])
+    assert np.allclose(B[:4], expected.T) and not B[4].any() and np.isclose(error, left.sum())
+    padded = np.zeros((1, 3, 5))  # rows beyond a capsule's dimension
+    padded[:, :2] = W
+    assert np.allclose(decoders(padded, gram, affine=True)[0, :, :2], B)
+    assert np.isclose(_reconstruction_errors(padded, gram, affine=True)[0], error)
 
 
-@together("profile", ["paper", "quick"])
-def test_every_method_has_its_parts(profile):
-    parts = _penalty_parts("mnist", profile)
-    assert {part.parameters["method"] for part in parts} == set(STRENGTHS)
-    assert any("alpha" in part.parameters for part in parts)
-    assert len({part.name for part in parts}) == len(parts)
+@together("fit_intercept", [False, True])
+def test_poses_reconstruct_more_with_a_penalty(fit_intercept):
+    rng = np.random.default_rng(1)
+    y = np.arange(300) % 3
+    X = rng.normal(size=(300, 8)) * np.linspace(3, 0.3, 8) + rng.normal(size=(3, 8))[y]
+
+    def left(strength):
+        "What a linear decoder of the poses of the true class leaves."
+        model = CapsuleClassifier.paper(
+            2,
+            architecture="multiclass",
+            thresholds=(0.5, 0.0),
+            patience=(4, 3),
+            early_stopping=False,
+            penalty=Reconstruction(strength),
+            fit_intercept=fit_intercept,
+            random_state=0,
+        ).fit(X, y)
+        poses = model.transform(X).reshape(300, 3, 2)[np.arange(300), y]
+        return sum(np.linalg.lstsq(poses[y == c], X[y == c])[1].sum() for c in range(3))
+
+    assert left(1.0) < 0.9 * left(0.0) and np.isclose(left(1e-9), left(0.0), rtol=1e-3)
 
 
-def test_the_experiment_counts_what_is_left(quick_record):
-    record = load_record(quick_record("penalties"))
-    (name,) = [part for part in record.parts if part.startswith("features-3")]
-    metrics, used = record.metrics(name), record.array(name, "used")
-    assert (
-        metrics["inputs"] == used.sum(axis=1).tolist()
-        and metrics["inputs"][1] < metrics["inputs"][0] <= 64
-    )
-    wrong = record.array(name, "predicted") != record.array(name, "labels")
-    assert np.allclose(wrong.mean(axis=1), metrics["test_error"])
+def test_slant_of_sheared_images():
+    rng = np.random.default_rng(4)
+    image = np.zeros((41, 41))
+    image[13:28, 16:25] = rng.uniform(size=(15, 9))
+    ((before, ink),) = slant_and_ink(image[None])
+    for columns in (-1, 1):  # shifted by whole columns, row by row
+        sheared = np.stack([np.roll(row, columns * (v - 20)) for v, row in enumerate(image)])
+        ((after, same),) = slant_and_ink(sheared[None])
+        assert after - before == pytest.approx(columns, abs=1e-9) and same == pytest.approx(ink)
+    assert np.isfinite(slant_and_ink(np.zeros((1, 5, 5)))).all()
+
+
+def test_slants_are_predicted_on_unseen_images_of_each_class():
+    rng = np.random.default_rng(5)
+    y = np.arange(400) % 2
+    x, q = rng.normal(size=(400, 2)), rng.normal(size=(400, 1))
+    q[y == 1] = 3 * x[y == 1, :1] - 7
+    exact, noise = _told((x[:200], q[:200], y[:200]), (x[200:], q[200:], y[200:]))[[1, 0], 0]
+    assert exact == pytest.approx(1) and noise < 0.1
+
+
+def test_traversals_are_principal_axes_of_the_drawings():
+    rng = np.random.default_rng(6)
+    decoder, poses = rng.normal(size=(7, 3)), rng.normal(size=(50, 3)) * [1, 5, 2] + 1
+    path, drawn = _traverse(decoder, poses, 2), poses @ decoder.T
+    assert np.allclose(path[:, 2], drawn.mean(axis=0))
+    spread = np.sort(np.linalg.eigvalsh(np.cov(drawn.T)))[:-3:-1]
+    assert np.allclose(((path[:, 4] - path[:, 0]) ** 2).sum(axis=1), 16 * spread)
+    turned = np.linalg.qr(rng.normal(size=(3, 3)))[0]  # rotating the poses changes nothing
+    assert np.allclose(_traverse(decoder @ turned.T, poses @ turned.T, 2), path)
+
+
+@pytest.mark.parametrize(
+    "change, chosen", [({}, 0.1), ({"10": (0.053, 0.9)}, 10), ({"0": (0.01, 0.5)}, 0.1)]
+)
+def test_the_strength_is_chosen_by_validation_images(change, chosen):
+    rates = {"0": (0.05, 0.5), "0.1": (0.053, 0.7), "1": (0.052, 0.6), "10": (0.06, 0.9)}
+    parts = {
+        f"poses-4-{strength}": {"metrics": {"validation_error": e, "slant_validation": s}}
+        for strength, (e, s) in (rates | change).items()
+    }
+    record = Record("poses", "digits", "paper", 0, {}, {}, {}, "", parts, {})
+    assert _chosen_strength(record, 4, (0.1, 1, 10)) == chosen

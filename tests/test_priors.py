@@ -2,8 +2,6 @@
 by hand, resumed runs, the quick record.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from conftest import classes, together
@@ -11,11 +9,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.capsules.evidence import fit_evidence
-from capslit.data.tables import PENGUINS, TABLES, load_table
-from capslit.experiments import priors
-from capslit.experiments.contest import OTHERS, RESTS, folds_of, load_collection
+from capslit.data.tables import load_table
+from capslit.experiments.contest import folds_of
 from capslit.experiments.priors import (
-    PRIORS,
     WAYS,
     _EvidenceClassifier,
     _begin,
@@ -27,17 +23,7 @@ from capslit.experiments.priors import (
     _prior_parts,
     _typical_alpha,
 )
-from capslit.experiments.records import load_record, perform
-
-
-def few(*names):
-    "The experiment with these parts only."
-    return replace(
-        PRIORS,
-        parts=lambda data, profile: tuple(
-            part for part in _prior_parts(data, profile) if part.name in names
-        ),
-    )
+from capslit.experiments.records import load_record
 
 
 @pytest.fixture(scope="module")
@@ -110,21 +96,6 @@ def test_settings_that_make_no_sense():
         _prior_parts("digits", "quick")
 
 
-def test_the_parts_are_those_that_the_chapter_states():
-    parts = _prior_parts("tables", "paper")
-    assert {part.name for part in parts} == {f"{table}.{way}" for table in TABLES for way in WAYS}
-    assert all(
-        part.independent
-        and part.files == (part.parameters["table"],)
-        and part.parameters["folds"] == 5
-        and part.parameters["rows"] == 1500
-        for part in parts
-    )
-    assert {part.parameters["table"] for part in _prior_parts("others", "paper")} == {
-        f"{name}-rest" for name in RESTS
-    } | set(OTHERS)
-
-
 def test_all_ways_have_the_same_inner_folds_as_the_classifier(record):
     "The part of the record is what a classifier makes of the folds of the contest."
     model, wrong, alpha = (
@@ -147,81 +118,3 @@ def test_all_ways_have_the_same_inner_folds_as_the_classifier(record):
         for one, other in zip(ours.cv.split(X, y), theirs.cv.split(X, y))
         for a, b in zip(one, other)
     )
-
-
-def test_a_run_that_was_interrupted_goes_on(tmp_path, monkeypatch):
-    made, classifier, stop = [], priors._classifier_of, [3]
-
-    def interrupted(way, seed, **parameters):
-        if len(made) == stop[0]:
-            raise KeyboardInterrupt
-        made.append(way)
-        return classifier(way, seed, **parameters)
-
-    monkeypatch.setattr(priors, "_classifier_of", interrupted)
-    experiment = few("iris.folds", "iris.evidence")
-    with pytest.raises(KeyboardInterrupt):
-        perform("priors", experiment, "embedded", profile="quick", out=tmp_path)
-    assert made == ["folds"] * 3 and not (tmp_path / "priors-embedded-quick.json").exists()
-    stop[0] = None
-    again = load_record(perform("priors", experiment, "embedded", profile="quick", out=tmp_path))
-    assert made == ["folds"] * 3 + ["evidence"] * 3 and set(again.parts) == {
-        "iris.folds",
-        "iris.evidence",
-    }
-    more = load_record(
-        perform(
-            "priors",
-            few("iris.folds", "iris.evidence", "wine.folds"),
-            "embedded",
-            profile="quick",
-            out=tmp_path,
-        )
-    )
-    assert made[6:] == ["folds"] * 3 and np.array_equal(
-        more.array("iris.evidence", "seconds"), again.array("iris.evidence", "seconds")
-    )
-    whole = load_record(
-        perform("priors", experiment, "embedded", profile="quick", out=tmp_path / "whole")
-    )
-    assert whole.digest() == again.digest()
-
-
-def test_penguins_are_left_out_where_their_package_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr("capslit.data.tables.find_spec", lambda name: None)
-    collection = load_collection(tables=("iris", *PENGUINS))
-    experiment = replace(
-        few("iris.folds", "penguins_sex.folds"), loaders={"tables": lambda: collection}
-    )
-    found = load_record(perform("priors", experiment, "tables", profile="quick", out=tmp_path))
-    assert "not installed" in found.metrics("penguins_sex.folds")["left_out"]
-    assert list(found.arrays) == [
-        f"iris.folds/{name}" for name in ("alpha", "folds", "seconds", "seconds_begun")
-    ]
-
-
-def test_the_quick_record(record):
-    assert set(record.parts) == {
-        f"{table}.{way}" for table in ("iris", "wine", "breast_cancer") for way in WAYS
-    }
-    for name, part in record.parts.items():
-        assert (
-            part["metrics"]["n"] == 120
-            and record.array(name, "alpha").shape == (3,)
-            and (record.array(name, "alpha") > 0).all()
-        )
-        assert {"log_loss", "brier", "calibration"} <= set(part["metrics"])
-    assert all(
-        record.metrics(f"{table}.{way}")["error"] < 0.2
-        for table in ("iris", "wine", "breast_cancer")
-        for way in WAYS
-        if way != "latent"
-    )
-    alpha = {
-        way: [
-            np.median(record.array(f"{table}.{way}", "alpha"))
-            for table in ("iris", "wine", "breast_cancer")
-        ]
-        for way in ("latent", "evidence")
-    }
-    assert min(alpha["latent"]) > 5 * max(alpha["evidence"])

@@ -2,8 +2,6 @@
 classifier.
 """
 
-import json
-
 import numpy as np
 import pytest
 from conftest import together
@@ -20,8 +18,7 @@ from capslit.deeper.sharing import (
     _shift_grid,
     _spread,
 )
-from capslit.experiments.sharing import SHARING, _divided
-from capslit.experiments.summary import reproduce
+from capslit.experiments.sharing import _divided
 from capslit.capsules.settings import Schedule
 
 PLAN = Schedule((0.5, 0.0), (6, 4), monitor="error")
@@ -216,22 +213,6 @@ def test_what_does_not_fit_is_said():
     assert not hasattr(model, "partial_fit")
     with pytest.raises(TypeError, match="sklearn.model_selection.cross_validate"):
         cross_validate(model, X, y)
-
-
-def test_the_quick_experiment(tmp_path):
-    (path,) = reproduce("sharing", profile="quick", out=tmp_path)
-    parts = json.loads(path.read_text())["parts"]
-    assert set(parts) == {part.name for part in SHARING.parts("digits", "quick")}
-    assert (
-        parts["n200-d2-r1"]["metrics"]["n_weights"]
-        == parts["n200-d2-r0"]["metrics"]["n_weights"]
-        == 10 * 2 * 64
-    )
-    assert (
-        parts["maps"]["metrics"]["n_weights"] == 10 * 2 * 2 * 16 + 2 * 4
-        and len(parts["n200-d2-r1"]["metrics"]["follows"]) == 2
-    )
-    assert all(0 < p["metrics"]["test_error"] < 0.6 for p in parts.values())
 
 
 def test_copies_are_moved_images():

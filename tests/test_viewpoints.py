@@ -6,20 +6,16 @@ import numpy as np
 import pytest
 
 from capslit.data.datasets import load_digits
-from capslit.data.deformations import Deformations, deform
 from capslit.experiments.records import load_record, record_path
 from capslit.experiments.viewpoints import (
     AMOUNTS,
     CAPSULES,
-    FAMILIAR,
     KINDS,
-    NOVEL,
     VIEWPOINTS,
     _judged,
     _moved,
     network,
     _run_viewpoints,
-    _views,
 )
 
 IMAGES = np.float32(load_digits().images) / 16
@@ -32,25 +28,6 @@ def centre(images):
     return (
         np.stack([(images.sum(2) * rows).sum(1), (images.sum(1) * columns).sum(1)], axis=1)
         / images.sum((1, 2))[:, None]
-    )
-
-
-def test_views_are_the_deformations_of_the_book_and_the_same_for_a_seed():
-    some = IMAGES[:1500]  # more than one block
-    seen = _views(some, NOVEL, 5)
-    assert np.array_equal(seen, deform(some, Deformations(seed=5, **NOVEL).draw(0, len(some))))
-    assert np.array_equal(seen[:3], _views(some[:3], NOVEL, 5)) and not np.allclose(
-        seen, _views(some, NOVEL, 6)
-    )
-
-
-def test_familiar_views_are_only_turned_and_novel_ones_reach_beyond():
-    limits = Deformations(seed=0, **FAMILIAR).draw(0, 2000)
-    turns = np.rad2deg(np.arctan2(limits.matrix[:, 1, 0], limits.matrix[:, 0, 0]))
-    assert 9.9 < np.abs(turns).max() <= 10 and np.allclose(np.linalg.det(limits.matrix), 1)
-    assert not limits.translation.any() and not limits.elastic.any() and not limits.thickness.any()
-    assert all(NOVEL[kind] >= FAMILIAR[kind] for kind in FAMILIAR) and any(
-        NOVEL[kind] > FAMILIAR[kind] for kind in FAMILIAR
     )
 
 
@@ -149,27 +126,6 @@ def test_the_record_holds_the_network_that_was_tested(quick, kind):
         arrays["rotation"], quick["viewpoints"].array(f"{kind}-0", "rotation")[[0, 3]]
     )
     assert np.array_equal(arrays["novel"], quick["viewpoints"].array(f"{kind}-0", "novel"))
-
-
-def test_the_matched_network_knows_the_familiar_as_the_capsules_do(quick):
-    record = quick["viewpoints"]
-    goal, course = (
-        record.metrics("capsules-0")["held_out"],
-        record.array("convolution-0", "history-held_out"),
-    )
-    found = record.metrics("convolution-0")
-    assert found["moment"] == np.argmin(np.abs(course - goal)) and np.isclose(
-        course[found["moment"]], found["held_out-matched"]
-    )
-    assert np.isclose(course[-1], found["held_out"]) and record.array(
-        "capsules-0", "history-held_out"
-    )[-1] == np.float32(goal)
-    for name in ("familiar", "novel"):
-        errors = np.mean(
-            record.array("convolution-0", f"{name}-matched")
-            != record.array("convolution-0", "labels")
-        )
-        assert errors == found[f"{name}_error-matched"]
 
 
 def test_experiments_say_what_they_need(monkeypatch, tmp_path):

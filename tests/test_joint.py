@@ -20,7 +20,6 @@ from capslit.deeper.joint import (
     stochastic_em,
     _uncertainty,
 )
-from capslit.em.acceleration import SafeMomentum
 
 
 def problem(seed, gated, n=24, L=3, K=3, p=2, m=4, d=2, G=2, size=1.0, **settings):
@@ -102,26 +101,6 @@ def test_kinds_are_improved_one_patch_after_the_other(n_draws, label_weight):
         after, left = bound(_improved_kinds(q, scores, V, gap, n_draws, label_weight))
         assert np.all(after > before - 1e-9) and np.allclose(gap, left)
         before = after
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_statistics_add_up(gated):
-    model, start, data = problem(0, gated)
-    whole = model.e_step(start, data)
-    parts = [
-        model.e_step(start, tuple(None if a is None else a[rows] for a in data))
-        for rows in (slice(0, 7), slice(7, None))
-    ]
-    for all_together, one, other in zip(whole, *parts):
-        assert np.allclose(all_together, one + other)
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_momentum_is_taken_back_where_the_bound_would_fall(gated):
-    model, start, data = problem(1, gated)
-    run = em.fit(model, start, data, max_iter=60, acceleration=SafeMomentum(0.9))
-    accepted = run.history["objective"][run.history["accepted"].astype(bool)]
-    assert np.all(np.diff(accepted) > -1e-9 * abs(accepted[0]))
 
 
 @pytest.mark.parametrize("gated", [False, True])

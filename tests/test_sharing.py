@@ -18,7 +18,6 @@ from capslit.deeper.sharing import (
     _shift_grid,
     _spread,
 )
-from capslit.experiments.sharing import _divided
 from capslit.capsules.settings import Schedule
 
 PLAN = Schedule((0.5, 0.0), (6, 4), monitor="error")
@@ -160,34 +159,6 @@ def test_shared_weights_find_what_has_moved():
     assert all(np.corrcoef(mean[:, k], true[:, k])[0, 1] > 0.5 for k in (0, 1))
 
 
-def test_a_fit_resumes_to_the_same_bits(tmp_path):
-    X, y, _ = pictures()
-    for settings in ({}, {"window": 2, "shifts": 0, "n_maps": 2, "stride": 1}):
-        make = lambda **given: SharedCapsuleClassifier(
-            2, image_shape=(4, 5), **SHORT | settings | given
-        )
-        with pytest.warns(UserWarning, match="max_iter"):
-            whole = make(max_iter=9, schedule=Schedule((0.5, 0.0), (99, 99), monitor="error")).fit(
-                X, y
-            )
-            path = tmp_path / str(len(settings))
-            make(max_iter=4, schedule=Schedule((0.5, 0.0), (99, 99), monitor="error")).fit(
-                X, y, checkpoint=path
-            )
-            assert np.array_equal(
-                make(max_iter=9, schedule=Schedule((0.5, 0.0), (99, 99), monitor="error"))
-                .fit(X, y, checkpoint=path)
-                .coef_,
-                whole.coef_,
-            )
-        with pytest.raises(ValueError, match="checkpoint"):
-            make(
-                max_iter=9,
-                schedule=Schedule((0.5, 0.0), (99, 99), monitor="error"),
-                **({"shifts": (0, 1)} if not settings else {"window": (1, 2)}),
-            ).fit(X, y, checkpoint=path)
-
-
 def test_sides_of_two_pixels_are_not_shifted():
     X, y, _ = pictures()
     fit = lambda X, **settings: SharedCapsuleClassifier(2, **SHORT | settings).fit(X, y)
@@ -213,17 +184,3 @@ def test_what_does_not_fit_is_said():
     assert not hasattr(model, "partial_fit")
     with pytest.raises(TypeError, match="sklearn.model_selection.cross_validate"):
         cross_validate(model, X, y)
-
-
-def test_copies_are_moved_images():
-    from capslit.data.datasets import load_digits
-
-    data = load_digits()
-    (X, y), (X_val, _), (X_test, _) = _divided(data, 100, copies=1)
-    assert len(X) == len(y) == 900 and np.array_equal(y[:100], y[400:500]) and X.max() <= 1
-    assert np.array_equal(X[400:500], _divided(data, 100)[0][0]) and np.array_equal(
-        X[:100, :-1, :-1], X[400:500, 1:, 1:]
-    )
-    assert len(X_test) == len(data.images) - data.n_train and len(X_val) == data.n_train - round(
-        data.n_train * 5 / 6
-    )

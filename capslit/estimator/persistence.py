@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj
@@ -150,6 +150,16 @@ def _release(version):
     "A version such as 0.1.0 as numbers that can be compared."
     return [int(part) for part in re.findall(r"\d+", version)]
 
+# %% ../../nbs/estimator/persistence.ipynb #cell-008-6
+def _holder(constraints, part):
+    "A value object that has the parameter `part`, as a call."
+    for kind in constraints:
+        if isinstance(kind, type) and issubclass(kind, BaseEstimator):
+            for one in kind.__subclasses__() or [kind]:
+                if part in one._get_param_names():
+                    return f"{one.__name__}({part}=…)"
+    return f"an object with the parameter {part}"
+
 # %% ../../nbs/estimator/persistence.ipynb #cell-008-1
 class Saved:
     "An estimator that can be written to a file, as arrays and JSON, and read back."
@@ -187,6 +197,21 @@ class Saved:
         description = self._packed(arrays)
         meta = {"schema": schema, "version": capslit.__version__} | description
         save_arrays(path, arrays, meta)
+
+    def set_params(self, **params: Any) -> Self:
+        """scikit-learn's `set_params`; `noise__added` needs an object in `noise`, and the error
+        names one.
+        """
+        for name in params:
+            owner, _, part = name.partition("__")
+            value = params.get(owner, getattr(self, owner, None))
+            if part and owner in self._get_param_names() and not hasattr(value, "set_params"):
+                known = getattr(self, "_parameter_constraints", {})
+                remedy = _holder(known.get(owner, ()), part)
+                raise ValueError(
+                    f"{name} cannot be set while {owner} is {value!r}; pass {owner}={remedy} first"
+                )
+        return super().set_params(**params)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:

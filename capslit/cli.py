@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,129 +28,55 @@ from capslit.storage import (
 )
 from .validation import check_count
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
 # %% ../nbs/cli.ipynb #cell-004
-def _add_experiments(commands):
-    "The commands about the book's experiments."
-    commands.add_parser("list", help="name the experiments and data sets")
-    run = commands.add_parser(
-        "reproduce",
-        help="run an experiment and write its record",
-        description=(
-            "Run an experiment and write its record. A run that was stopped goes on from its"
-            " checkpoint."
-        ),
-    )
-    run.add_argument(
-        "name",
-        metavar="NAME",
-        help="experiment, as named by 'capslit list', or 'all'",
-    )
-    run.add_argument(
-        "--data",
-        metavar="NAME",
-        help=(
-            "data set (default: all of the experiment's own; the embedded digits for the profile"
-            " 'quick')"
-        ),
-    )
-    run.add_argument(
-        "--profile",
-        metavar="NAME",
-        default="paper",
-        help="'paper' for full size (default), 'quick' for a small run",
-    )
-    run.add_argument(
-        "--out",
-        metavar="FOLDER",
-        default="results",
-        help="folder for the record (default: results)",
-    )
-    run.add_argument(
-        "--seed",
-        metavar="NUMBER",
-        type=int,
-        default=0,
-        help="seed of the random numbers (default: 0)",
-    )
-    run.add_argument(
-        "--data-home",
-        metavar="FOLDER",
-        help="folder with the data files (default: $CAPSLIT_DATA, then the cache)",
-    )
-    run.add_argument("--again", action="store_true", help="repeat a run whose record exists")
-    run.add_argument("--quiet", action="store_true", help="show no progress")
+_EXPERIMENTS = {
+    "NAME": "experiment, as named by 'capslit list', or 'all'",
+    "--data NAME": (
+        "data set (default: all of the experiment's own; the embedded digits for the profile"
+        " 'quick')"
+    ),
+    "--profile NAME": "'paper' for full size (default), 'quick' for a small run",
+    "--out FOLDER": "folder for the record (default: results)",
+    "--seed NUMBER": "seed of the random numbers (default: 0)",
+    "--data-home FOLDER": "folder with the data files (default: $CAPSLIT_DATA, then the cache)",
+    "--again": "repeat a run whose record exists",
+    "--quiet": "show no progress",
+}
+_FIT = {
+    "TABLE": (
+        "CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet file"
+    ),
+    "--target COLUMN": "the column with the classes",
+    "--out FILE": "file for the model (default: model.npz)",
+    "--report": "cross-validate, and compare with logistic regression and the most frequent class",
+    "--plot FILE": "picture of the capsules and the rows: .png, .svg or .pdf",
+    "--drop COLUMN": "leave a column out; may be repeated",
+    "--capsule-dim NUMBER": "dimension of the capsules",
+}
+_PREDICT = {
+    "MODEL": "file that 'capslit fit' has written",
+    "TABLE": "CSV or Parquet file with the columns that the model knows",
+    "--out FILE": "CSV file for the predictions (default: the standard output)",
+}
 
 # %% ../nbs/cli.ipynb #cell-004-1
-def _add_tables(commands):
-    "The commands about tables of one's own."
-    fit = commands.add_parser(
-        "fit",
-        help="learn to classify the rows of a table in a file",
-        description=(
-            "Learn to tell the classes in one column of a table from the other columns, and save"
-            " the model."
-        ),
-    )
-    fit.add_argument(
-        "table",
-        metavar="TABLE",
-        help=(
-            "CSV file whose first line names the columns (may be compressed: .csv.gz), or Parquet"
-            " file"
-        ),
-    )
-    fit.add_argument(
-        "--target",
-        metavar="COLUMN",
-        required=True,
-        help="the column with the classes",
-    )
-    fit.add_argument(
-        "--out",
-        metavar="FILE",
-        default="model.npz",
-        help="file for the model (default: model.npz)",
-    )
-    fit.add_argument(
-        "--report",
-        action="store_true",
-        help="cross-validate, and compare with logistic regression and the most frequent class",
-    )
-    fit.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="picture of the capsules and the rows: .png, .svg or .pdf",
-    )
-    fit.add_argument(
-        "--drop",
-        metavar="COLUMN",
-        action="append",
-        default=[],
-        help="leave a column out; may be repeated",
-    )
-    fit.add_argument("--capsule-dim", metavar="NUMBER", type=int, help="dimension of the capsules")
-    predict = commands.add_parser(
-        "predict",
-        help="classify the rows of another table",
-        description=(
-            "Write the most probable class and the probability of each class for the rows of a"
-            " table."
-        ),
-    )
-    predict.add_argument("model", metavar="MODEL", help="file that 'capslit fit' has written")
-    predict.add_argument(
-        "table",
-        metavar="TABLE",
-        help="CSV or Parquet file with the columns that the model knows",
-    )
-    predict.add_argument(
-        "--out",
-        metavar="FILE",
-        help="CSV file for the predictions (default: the standard output)",
-    )
+def _add_command(commands, name, summary, description, words, **defaults):
+    "A command with its words: in capitals the value of one, without a value it is a switch."
+    parser = commands.add_parser(name, help=summary, description=description)
+    for usage, explanation in words.items():
+        option, _, metavar = usage.rpartition(" ")
+        if usage.startswith("--") and not option:
+            parser.add_argument(usage, action="store_true", help=explanation)
+            continue
+        settings = {"metavar": metavar, "help": explanation}
+        if metavar == "NUMBER":
+            settings["type"] = int
+        if option == "--target":
+            settings["required"] = True
+        if option == "--drop":
+            settings |= {"action": "append", "default": []}
+        parser.add_argument(option or usage.lower(), **settings)
+    parser.set_defaults(**defaults)
 
 # %% ../nbs/cli.ipynb #cell-004-2
 def _make_parser() -> argparse.ArgumentParser:
@@ -163,8 +89,34 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"capslit {capslit.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_tables(commands)
-    _add_experiments(commands)
+    _add_command(
+        commands,
+        "fit",
+        "learn to classify the rows of a table in a file",
+        "Learn to tell the classes in one column of a table from the other columns, and save the"
+        " model.",
+        _FIT,
+        out="model.npz",
+    )
+    _add_command(
+        commands,
+        "predict",
+        "classify the rows of another table",
+        "Write the most probable class and the probability of each class for the rows of a table.",
+        _PREDICT,
+    )
+    commands.add_parser("list", help="name the experiments and data sets")
+    _add_command(
+        commands,
+        "reproduce",
+        "run an experiment and write its record",
+        "Run an experiment and write its record. A run that was stopped goes on from its"
+        " checkpoint.",
+        _EXPERIMENTS,
+        profile="paper",
+        out="results",
+        seed=0,
+    )
     return parser
 
 # %% ../nbs/cli.ipynb #cell-007
@@ -282,7 +234,7 @@ def _rich_table(title, head, rows):
     return Group(Text(title), table)  # as the table's own title it would be as narrow as the table
 
 # %% ../nbs/cli.ipynb #cell-024-1
-def _error_table(results: dict) -> "Group":
+def _error_table(results: dict) -> Any:
     "Error and log loss of each classifier, from `compare`."
     rows = []
     for name, result in results.items():
@@ -292,7 +244,7 @@ def _error_table(results: dict) -> "Group":
     return _rich_table(title, ("", "error (%)", "log loss"), rows)
 
 # %% ../nbs/cli.ipynb #cell-024-2
-def _confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> "Group":
+def _confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> Any:
     """How many rows of each class were taken for each; of more than fifteen classes, the fifteen
     most frequent confusions.
     """

@@ -221,14 +221,14 @@ def _figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = 
     )
 
 # %% ../nbs/plotting.ipynb #cell-026
-def show(draw: Callable, *, alt: str, caption: str, width: int | None = None) -> None:
+def show(draw: Callable, *, alt: str, caption: str) -> None:
     """Display a drawing in a notebook or in the book, in the style of the page.
 
     The arguments and errors are those of `figure_html`.
     """
     from IPython.display import display
 
-    page = _figure_html(draw, alt=alt, caption=caption, width=width)
+    page = _figure_html(draw, alt=alt, caption=caption)
     display({"text/html": page, "text/plain": alt}, raw=True)
 
 # %% ../nbs/plotting.ipynb #live-2

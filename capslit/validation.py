@@ -10,6 +10,7 @@ __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distri
 
 # %% ../nbs/validation.ipynb #cell-002
 import math
+import operator
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -210,19 +211,22 @@ def check_number(
     plain = value
     if isinstance(value, np.ndarray) and value.ndim == 0:
         plain = value[()]
+    limits = {
+        "at least": (at_least, operator.ge),
+        "above": (above, operator.gt),
+        "at most": (at_most, operator.le),
+        "below": (below, operator.lt),
+    }
+    limits = {words: limit for words, limit in limits.items() if limit[0] is not None}
     fits = (
         isinstance(plain, Integral if integer else Real)
         and not isinstance(plain, bool)  # True is a whole number to Python
         and plain == plain  # not NaN
         and (infinite or abs(plain) != math.inf)
-        and (at_least is None or plain >= at_least)
-        and (above is None or plain > above)
-        and (at_most is None or plain <= at_most)
-        and (below is None or plain < below)
+        and all(holds(plain, bound) for bound, holds in limits.values())
     )
     if not fits:
-        limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-        bounds = [f"{word} {bound}" for word, bound in limits.items() if bound is not None]
+        bounds = [f"{words} {bound}" for words, (bound, _) in limits.items()]
         needed = "a whole number" if integer else "a number"
         if bounds:
             needed += " of " if bounds[0].startswith("at") else " "

@@ -158,27 +158,11 @@ def _pairwise(coupling, shape):
         total = (total[:, None] + added).reshape(-1)
     return total
 
-
-def _count_pairs(counts, shape):
-    "Σ counts · s sᵀ (d·k, d·k) over all configurations, from counts (k^d,)."
-    d, k = shape
-    table = counts.reshape((k,) * d)
-    rows = []
-    for i in range(d):
-        by_state = np.moveaxis(table, i, 0).reshape(k, -1)  # (k, k^(d−1))
-        diagonal = np.diag(np.sum(by_state, axis=1))
-        # the other vectors' states, for each state of vector i: (k, (d−1)·k)
-        if d > 1:
-            pairs = _sum_up(by_state, (d - 1, k))
-        else:
-            pairs = np.zeros((k, 0))
-        before, after = np.split(pairs, [i * k], axis=1)
-        rows.append(np.hstack([before, diagonal, after]))
-    return np.concatenate(rows)
-
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-1
 def _enumerate(field, weight):
-    "The exact Posterior from the exponentials of all configurations, of a Field with `constants`."
+    """From the exponentials of all configurations, of a Field with `constants`: expected states
+    (b, d·k), log p(y) (b,), and Σ w p(s | y) (k^d,).
+    """
     table = _spread_out(field.linear, field.shape) + field.constants
     top = np.max(table, axis=1, keepdims=True)  # subtracted, so that no exponential overflows
     table -= top
@@ -187,41 +171,17 @@ def _enumerate(field, weight):
     counts = (weight / total) @ table
     means = _sum_up(table, field.shape) / total[:, None]
     bound = np.log(total) + top[:, 0] + field.base
-    return _Posterior(
-        means,
-        _count_pairs(counts, field.shape),
-        bound,
-        counts,
-    )
+    return means, bound, counts
 
 # %% ../../nbs/factorial/e_steps.ipynb #cell-065-3
 LEAST_TOTAL = 1e-250
 
 
-def _below_greatest_in_loops(fields, moved, k, below, greatest):
+def _below_greatest(fields, moved, k, below, greatest):
     """Fields (d·k, b) and what was moved to them, less the greatest of each vector's, into `below`.
 
     The sum of the d greatest into `greatest` (b,).
     """
-    top = np.empty(len(greatest))
-    greatest[:] = 0
-    for first in range(0, len(fields), k):
-        for t in range(len(top)):
-            top[t] = fields[first, t] + moved[first]
-        for j in range(first + 1, first + k):
-            for t in range(len(top)):
-                value = fields[j, t] + moved[j]
-                if value > top[t]:
-                    top[t] = value
-        for t in range(len(top)):
-            greatest[t] += top[t]
-        for j in range(first, first + k):
-            for t in range(len(top)):
-                below[j, t] = (fields[j, t] + moved[j]) - top[t]
-
-
-def _below_greatest(fields, moved, k, below, greatest):
-    "The same by operations on arrays."
     np.add(fields, moved[:, None], out=below)
     vectors = below.reshape(-1, k, len(greatest))
     top = np.max(vectors, axis=1)
@@ -289,7 +249,6 @@ def _add_halves(first, second, L, R, states, second_states, sums, k, weight, sca
 
 
 _STEPS = [
-    OnDemand(_below_greatest_in_loops, enough=2**26),
     OnDemand(_multiply_halves, _multiply_states, enough=2**26),
     OnDemand(
         _add_halves,
@@ -351,21 +310,21 @@ def _look_again(products, again, fields, weight, scale, sums, logs):
             products.shape,
             products.constants,
         )
-        exact = _enumerate(field, weight[part])
-        sums[:, part] = exact.means.T * scale[part]
-        logs[part] = exact.bound
-        products.enumerated += exact.counts
+        means, bound, counts = _enumerate(field, weight[part])
+        sums[:, part] = means.T * scale[part]
+        logs[part] = bound
+        products.enumerated += counts
 
 
 def _part(products, fields, weight, scale):
     """`scale` (b,) times ⟨s⟩ (d·k, b), and log Σ (b,) over the configurations, for fields (d·k, b);
     adds the counts up.
     """
-    below, multiply, add = products.steps
+    multiply, add = products.steps
     k = products.shape[1]
     total, E, sums, L, R, first, second = products.arrays(len(weight))
     logs = np.empty(len(weight))
-    below(fields, products.moved, k, E, logs)
+    _below_greatest(fields, products.moved, k, E, logs)
     np.exp(E, out=E)
     multiply(E, *products.halves, L, R)
     np.matmul(products.C, R, out=first)
@@ -415,10 +374,9 @@ class _Products:
         self.C = np.exp(below_zero).reshape(k**h, -1)
         self.halves = (_state_rows(0, h, k), _state_rows(h, d - h, k))
         rows = sum(self.C.shape)
-        plain = (_below_greatest, _multiply_halves, _add_halves)
         self.steps = [
-            step(n * rows) or arrays  # compiled, if that is worth the time
-            for step, arrays in zip(_STEPS, plain)
+            step(n * rows) or step.function  # compiled, if that is worth the time
+            for step in _STEPS
         ]
         # so many examples that the tables of a part stay in the cache
         size = int(

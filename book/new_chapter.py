@@ -13,7 +13,7 @@ SKELETON = Path(__file__).parent / "skeleton.ipynb"
 ENTRY = """    "BernoulliMixture": Entry(
         BernoulliMixture(2, n_init=2, random_state=0),
         X=BITS,
-        settings=(*EM, *each("n_components", 0), *each("pseudocount", 0), *each("n_init", 0)),
+        settings=(*EM, *each(n_components=[0], pseudocount=[0], n_init=[0])),
         calls=SAMPLE,
         another_run={"pseudocount": 2.0},
     ),

@@ -4,10 +4,12 @@ The contracts (`test_contracts`), scikit-learn's checks (`test_conventions`), fi
 and the depth of calls (`test_depth`) read this table. A new estimator needs one entry here.
 """
 
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy import inf, nan
 
 from capslit import (
     CapsuleClassifier,
@@ -26,7 +28,7 @@ from capslit.deeper.patches import PatchFeatures
 from capslit.deeper.sharing import SharedCapsuleClassifier
 from capslit.mixtures import Noise
 from capslit.mixtures.tangents import TangentDistanceClassifier
-from capslit.capsules.settings import Schedule
+from capslit.capsules.settings import RBF, Schedule
 
 rng = np.random.default_rng(3)
 N, P = 30, 4
@@ -72,28 +74,28 @@ class Entry(NamedTuple):
     conventions: tuple | list = (({}, {}),)
 
 
-def each(name, *values):
-    "The settings {name: value} for each value, and the last part of the name as what is said."
-    return tuple(({name: value}, name.rpartition("__")[2]) for value in values)
+def each(**wrong):
+    "The settings {name: value} for each value of each name; the error must say its last part."
+    return tuple(
+        ({name: value}, name.rpartition("__")[2]) for name in wrong for value in wrong[name]
+    )
 
 
-EM = (*each("tol", -1, np.nan), *each("max_iter", 0, 2.5), *each("random_state", "now"))
-SEVERAL = (*each("patience", 0), *each("n_init", 0), *each("n_jobs", "two"))
+EM = each(tol=[-1, nan], max_iter=[0, 2.5], random_state=["now"])
+SEVERAL = each(patience=[0], n_init=[0], n_jobs=["two"])
 MIXTURE = (
     *EM,
     *SEVERAL,
-    *each("init_params", "best", None),
-    *each("warm_start", "yes"),
-    *each("n_components", 0, N + 1, 1.5),
+    *each(init_params=["best", None], warm_start=["yes"], n_components=[0, N + 1]),
 )
-MANIFOLD = (*MIXTURE, *each("responsibilities", "firm"), *each("acceleration", "fast"))
+MANIFOLD = (*MIXTURE, *each(responsibilities=["firm"], acceleration=["fast"]))
 T = np.zeros((N, 3, P))
-TANGENTS = each("tangents", T[:-1], T[:, :, :2], T[:, 0], T * np.nan, T.astype(str), "many")
+TANGENTS = each(tangents=[T[:-1], T[:, :, :2], T[:, 0], T * nan, "many"])
 TOO_SMALL = (({"X": (1e-30 * X).astype(np.float32)}, "X"),)
 SKEW = np.stack([np.eye(P) + np.triu(np.ones((P, P)), 1)] * 2)
 NAN = X.copy()
-NAN[3, 2] = np.nan
-SAMPLE = tuple(("sample", (n,), "n_samples") for n in (0, -1, 2.5, True, "three"))
+NAN[3, 2] = nan
+SAMPLE = tuple(("sample", (n,), "n_samples") for n in (0, 2.5))
 VALIDATION = [
     ({"X_val": X}, "y_val"),
     ({"y_val": Y}, "X_val"),
@@ -110,84 +112,55 @@ VALIDATION = [
     ),
 ]
 CAPSULES = (
+    ({"capsule_dim": True}, "capsule_dim must be a whole number .* not True"),
     *each(
-        "capsule_dim",
-        0,
-        -1,
-        2.5,
-        "two",
-        None,
-        True,
-        [],
-        [1, 0],
-        {0: 1, 1: 2},
-        {0: 1, 1: 2, 2: 0},
-        {0: 1, 1: 2, 2: 2.5},
-        {},
+        capsule_dim=[0, 2.5, "two", None, [], [1, 0], {0: 1, 1: 2}, {0: 1, 1: 2, 2: 0}, {}],
+        schedule__thresholds=[(0.5,), (), 0.5, ("a", "b"), (nan, 0), (1.5, 0), (-0.1, 0)],
+        schedule__patience=[(0, 1), (2.5, 1), ("x", 1), (inf, 1), (4, 4, 4), 3],
+        schedule__init=["best", None, [["a"]], np.full((3, 2, P), nan), np.ones((3, 3, P))],
+        schedule__monitor=["loss"],
+        schedule__init_scale=[0],
+        schedule__momentum=[1],
+        schedule=["paper"],
+        alpha=[-1, nan, inf],
     ),
+    ({"alpha": []}, "alpha is empty; pass a number"),
     *each(
-        "schedule__thresholds",
-        (0.5,),
-        (),
-        0.5,
-        "a",
-        ("a", "b"),
-        (np.nan, 0),
-        (1.5, 0),
-        (-0.1, 0),
-        [[0.5], [0.0]],
+        architecture=["pairs"],
+        penalty=[0.1],
+        online=["stepwise"],
+        max_iter=[0],
+        tol=[-1.0],
+        n_jobs=[0],
+        fit_intercept=["yes"],
+        random_state=["seed"],
+        verbose=[-1],
+        early_stopping=["often", 0.995],
+        warm_start=[2.0],
     ),
-    *each("schedule__patience", (0, 1), (2.5, 1), ("x", 1), (np.inf, 1), (4, 4, 4), 3),
-    *each(
-        "schedule__init",
-        "best",
-        None,
-        np.ones((2, 2)),
-        np.full((3, 2, P), np.nan),
-        [["a"]],
-        np.ones((3, 3, P)),
-    ),
-    *each("alpha", -1, np.nan, np.inf),
-    *(
-        (({name: value}, name.rpartition("__")[2]))
-        for name, value in {
-            "architecture": "pairs",
-            "schedule__monitor": "loss",
-            "schedule__init_scale": 0,
-            "schedule__momentum": 1,
-            "schedule": "paper",
-            "penalty": 0.1,
-            "online": "stepwise",
-            "max_iter": 0,
-            "tol": -1.0,
-            "n_jobs": 0,
-            "fit_intercept": "yes",
-            "random_state": "seed",
-            "verbose": -1,
-            "early_stopping": "often",
-            "warm_start": 2.0,
-        }.items()
-    ),
-    ({"early_stopping": 0.995}, "early_stopping"),
+    ({"kernel": RBF(())}, "gamma is empty"),
+    ({"kernel": operator.is_}, "kernel: its result .* not an object of the type bool"),
+    ({"cv": []}, "cv is empty; pass a number of folds"),
+    ({"class_weight": {0: 1e200}}, "class_weight must be at most"),
     ({"schedule__init": "random", "schedule__init_scale": 1e200}, "parameters"),
 )
 QUANTIZER = (
     *EM,
     *SEVERAL,
-    *each("init", "best"),
-    *each("n_vectors", 0),
-    *each("n_states", 1.5),
-    *each("e_step", "quick"),
-    *each("observable", "normal"),
-    *each("noise", 0, "fixed", np.inf, np.nan, 1e300),
-    *each("priors", "some"),
+    *each(
+        init=["best"],
+        n_vectors=[0],
+        n_states=[1.5],
+        e_step=["quick"],
+        observable=["normal"],
+        noise=[0, "fixed", inf, nan, 1e300],
+        priors=["some"],
+    ),
     ({"e_step": Gibbs(0)}, "n_samples"),
     ({"e_step": Gibbs(burn_in=-1)}, "burn_in"),
     ({"e_step": MeanField(0)}, "n_sweeps"),
     ({"e_step": Truncated(0)}, "n_configurations"),
-    *each("ridge", -1, np.inf),
-    *each("min_noise", 0),
-    *each("acceleration", "fast"),
+    *each(ridge=[-1, inf], min_noise=[0], acceleration=["fast"]),
     ({"acceleration": "squarem", "e_step": "gibbs"}, "acceleration"),
     (
         {"n_vectors": 10, "n_states": 10, "e_step": "exact"},
@@ -195,29 +168,23 @@ QUANTIZER = (
     ),
     ({"observable": "bernoulli", "e_step": "gibbs"}, "needs e_step='exact'"),
 )
-LABELS = [Y[:9], np.c_[Y, Y], Y + 1, Y + 0.5, np.array(list("abc"))[Y], None, 0, Y * np.nan]
+LENGTHS = ([5, 5], [20.0, 10], [0, N], [-1, N + 1], [[N]], [], "30", N)
+LABELLED = tuple(
+    (method, (X, y), "y")
+    for method in ("posterior_mean", "prototypes")
+    for y in (Y[:9], np.c_[Y, Y], Y + 1, Y + 0.5, np.array(list("abc"))[Y], None, 0, Y * nan)
+)
 
 # ── settings in which scikit-learn checks its conventions
-DRAWN = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "the start is drawn, and so depends on the number and order of the examples (as that of"
-        " KMeans does)"
-    )
-}
-INNER_FOLDS = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "folds must keep a repeated row together; the check passes such folds as cv, which belongs"
-        " to the inner classifier"
-    )
-}
+WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
+DRAWN = {WEIGHTS: "the start depends on number and order of the examples, as that of KMeans does"}
+INNER_FOLDS = {WEIGHTS: "folds that keep a repeated row together belong to the inner classifier"}
 SEQUENCES = {
     "check_methods_sample_order_invariance": "the order of the examples is what the model is about",
     "check_methods_subset_invariance": "a part of a sequence is another sequence",
 }
-SHORT = {
-    "n_init": 1,
-    "max_iter": 10,
-}  # the checks fit hundreds of times; what they check does not depend on how long
+# the checks fit hundreds of times; what they check does not depend on how long
+SHORT = {"n_init": 1, "max_iter": 10}
 ROUNDS = {"thresholds": [0.5, 0], "patience": [4, 4], "monitor": "error"}
 ONE = {"patience": [4], "monitor": "error"}
 PLAIN = {"kernel": None, "alpha": 0.0, "sharpness": 1.0, "tol": 0.0}
@@ -236,9 +203,7 @@ ESTIMATORS = {
             ({"sample_weight": np.full(N, 5e307)}, "sample_weight"),
             ({"X": (X * 1e37).astype(np.float32)}, "X"),
         ),
-        calls=tuple(
-            (method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS
-        ),
+        calls=LABELLED,
         conventions=[
             ({}, {}),
             (PLAIN | {"architecture": "multiclass", "schedule": ROUNDS}, {}),
@@ -269,26 +234,24 @@ ESTIMATORS = {
             {"window": (1, 1), "shifts": 0, "stride": 1, "n_maps": 1},
         ),
         y=Y,
-        settings=(
-            *each("capsule_dim", 0, 2.5, "two", None, True, [2]),
-            *each("image_shape", (8, 9), (4,), (2.0, 2.0), "square"),
-            *each("shifts", -1, 1.5, (1, 2, 3), "far"),
-            *each("window", 3, 0, (1, 1, 1), "all"),
-            *each("stride", 0),
-            *each("n_maps", 0, 1),
-            *each("alpha", -1, np.nan, "some"),
-            *each("sharpness", 0),
-            *each("schedule__thresholds", (0.5,), "a"),
-            *each("schedule__patience", (0, 1)),
-            *each("schedule__momentum", 1),
-            *each("max_iter", 0),
-            *each("schedule__monitor", "loss"),
-            *each("n_jobs", 0),
+        settings=each(
+            capsule_dim=[0, 2.5, "two", None, True, [2]],
+            image_shape=[(8, 9), (4,), (2.0, 2.0), "square"],
+            shifts=[-1, 1.5, (1, 2, 3), "far"],
+            window=[3, 0, (1, 1, 1), "all"],
+            stride=[0],
+            n_maps=[0, 1],
+            alpha=[-1, nan, "some"],
+            sharpness=[0],
+            schedule__thresholds=[(0.5,), "a"],
+            schedule__patience=[(0, 1)],
+            schedule__momentum=[1],
+            max_iter=[0],
+            schedule__monitor=["loss"],
+            n_jobs=[0],
         ),
         fits=(*VALIDATION, ({"y": Y * 0}, "y")),
-        calls=tuple(
-            (method, (X, y), "y") for method in ("posterior_mean", "prototypes") for y in LABELS
-        ),
+        calls=LABELLED,
         conventions=[
             ({}, {}),
             ({"shifts": 0}, {}),
@@ -315,18 +278,19 @@ ESTIMATORS = {
         ),
         settings=(
             *MIXTURE,
-            *each("covariance_type", "round"),
-            *each("reg_covar", -1),
-            *each("weights_init", [0.5, 0.6], [1.5, -0.5], [1.0], [np.nan, 1], "even"),
-            *each("means_init", X[:3], X[:2, :3], NAN[2:4]),
             *each(
-                "precisions_init",
-                np.ones((2, 3)),
-                -np.ones((2, 4)),
-                SKEW,
-                np.zeros((2, 4, 4)),
-                np.ones((2, 4, 4)),
-                np.full((2, 4), np.inf),
+                covariance_type=["round"],
+                reg_covar=[-1],
+                weights_init=[[0.5, 0.6], [1.5, -0.5], [1.0], [nan, 1], "even"],
+                means_init=[X[:3], X[:2, :3], NAN[2:4]],
+                precisions_init=[
+                    np.ones((2, 3)),
+                    -np.ones((2, 4)),
+                    SKEW,
+                    np.zeros((2, 4, 4)),
+                    np.ones((2, 4, 4)),
+                    np.full((2, 4), inf),
+                ],
             ),
         ),
         fits=TOO_SMALL,
@@ -345,16 +309,16 @@ ESTIMATORS = {
         ({}, {"noise": "isotropic"}, {"tied": True}),
         settings=(
             *MANIFOLD,
-            *each("n_factors", P + 1, -1, "many"),
-            *each("n_components", "some"),
-            *each("noise", "loud"),
+            *each(n_factors=[P + 1, -1, "many"], n_components=["some"], noise=["loud"]),
             ({"noise": Noise("loud")}, "kind"),
-            *(({"noise": Noise(added=value)}, "added") for value in (-1, "much")),
+            ({"noise": Noise(added=-1)}, "added"),
             ({"noise": Noise(minimum=-1)}, "minimum"),
             ({"noise": Noise(unit=0)}, "unit"),
-            *each("tied", "loosely"),
-            *each("weights_init", [0.5, 0.6], [1.0], "even"),
-            *each("means_init", X[:3], NAN[2:4]),
+            *each(
+                tied=["loosely"],
+                weights_init=[[0.5, 0.6], [1.0], "even"],
+                means_init=[X[:3], NAN[2:4]],
+            ),
         ),
         fits=(*TANGENTS, *TOO_SMALL),
         calls=SAMPLE,
@@ -367,11 +331,13 @@ ESTIMATORS = {
         ({}, {"responsibilities": "hard"}),
         settings=(
             *MANIFOLD,
-            *each("n_dims", P + 1),
-            *each("temperature", 0, "hot"),
-            *each("explained_variance", 2),
-            *each("init_params", "pca"),
-            *each("means_init", X[:3]),
+            *each(
+                n_dims=[P + 1],
+                temperature=[0, "hot"],
+                explained_variance=[2],
+                init_params=["pca"],
+                means_init=[X[:3]],
+            ),
         ),
         fits=(*TANGENTS, *TOO_SMALL),
         calls=SAMPLE,
@@ -385,39 +351,23 @@ ESTIMATORS = {
         y=Y,
         least=6,
         refuses=("an outlier", "large in single precision"),
-        settings=(
-            *each("priors", [0.5, 0.5], [0.5, 0.5, 0.5], [1.0, 0, 0], "equal", [np.nan, 0.5, 0.5]),
-            *each("density", 3, GaussianMixture),
-            *each("cv", 1),
+        settings=each(
+            priors=[[0.5, 0.5], [0.5, 0.5, 0.5], [1.0, 0, 0], "equal", [nan, 0.5, 0.5]],
+            density=[3, GaussianMixture],
+            cv=[1],
         ),
         fits=(
-            *each("tangents", T, "many"),
+            *each(tangents=[T, "many"]),
             ({"y": np.where(np.arange(N) == 0, 7, Y)}, "class 7"),
             ({"y": Y * 0}, "y"),
         ),
         calls=(
-            *(
-                ("add_class", args, said)
-                for args, said in (
-                    ((X, 1), "label"),
-                    ((X, "new"), "label"),
-                    ((X, [4, 5]), "label"),
-                    ((X, 0.5), "label"),
-                    ((X, None), "label"),
-                    ((X[:, :3], 5), "X"),
-                    ((X * np.nan, 5), "X"),
-                    ((X[:1], 5), "class 5"),
-                )
-            ),
-            *(
-                ("rejects", {"X": X, name: value}, name)
-                for name, value in (
-                    ("density", -0.1),
-                    ("density", 2),
-                    ("probability", "much"),
-                    ("probability", np.nan),
-                )
-            ),
+            *(("add_class", (X, label), "label") for label in (1, "new", [4, 5], 0.5, None)),
+            ("add_class", (X[:, :3], 5), "X"),
+            ("add_class", (X * nan, 5), "X"),
+            ("add_class", (X[:1], 5), "class 5"),
+            ("rejects", {"X": X, "density": -0.1}, "density"),
+            ("rejects", {"X": X, "probability": nan}, "probability"),
         ),
     ),
     "TangentDistanceClassifier": Entry(
@@ -426,15 +376,17 @@ ESTIMATORS = {
         y=Y,
         settings=(
             ({"image_shape": (8, 9)}, "image_shape is .8, 9."),
-            *each("image_shape", (4,), (2.0, 2.0)),
+            *each(image_shape=[(4,), (2.0, 2.0)]),
             ({"n_neighbors": N + 1}, "n_neighbors must be a whole number of at most 30"),
             ({"n_neighbors": 5, "n_candidates": 4}, "n_candidates must be a whole number"),
-            *each("n_neighbors", 0),
-            *each("sides", 3),
-            *each("spring", -1),
-            *each("mode", "round"),
-            *each("sigma", -1, 100),
-            *each("kinds", ("twist",)),
+            *each(
+                n_neighbors=[0],
+                sides=[3],
+                spring=[-1],
+                mode=["round"],
+                sigma=[-1, 100],
+                kinds=[("twist",)],
+            ),
         ),
         calls=tuple(("kneighbors", (X, k), "n_neighbors") for k in (0, N + 1, 2.5, True)),
         conventions=[
@@ -452,20 +404,22 @@ ESTIMATORS = {
         ),
         settings=(
             *EM,
-            *each("n_components", 0, N + 1, "many"),
-            *each("n_factors", -1),
-            *each("patch_size", 0, 3, "large"),
-            *each("stride", 0),
-            *each("pooling", 0, 2, (), "all"),
-            *each("coding", "both"),
-            *each("temperature", -1, np.nan),
-            *each("contrast", -1),
-            *each("whitening", -1),
-            *each("n_outputs", 0, 3),
-            *each("n_patches", 1),
-            *each("image_shape", (3, 3), (4,), (-2, -2), "square", (2.5, 1.6)),
-            *each("patience", 0),
-            *each("n_jobs", "two"),
+            *each(
+                n_components=[0, N + 1, "many"],
+                n_factors=[-1],
+                patch_size=[0, 3, "large"],
+                stride=[0],
+                pooling=[0, 2, (), "all"],
+                coding=["both"],
+                temperature=[-1, nan],
+                contrast=[-1],
+                whitening=[-1],
+                n_outputs=[0, 3],
+                n_patches=[1],
+                image_shape=[(3, 3), (4,), (-2, -2), "square", (2.5, 1.6)],
+                patience=[0],
+                n_jobs=["two"],
+            ),
         ),
         conventions=[
             ({}, {}),
@@ -479,20 +433,14 @@ ESTIMATORS = {
         least=1,
         settings=(
             *QUANTIZER,
-            *(
-                (
-                    {"observable": name, "e_step": "exact"},
-                    "X must (lie between 0 and 1|be at least 0)",
-                )
-                for name in ("bernoulli", "poisson")
-            ),
+            ({"observable": "bernoulli", "e_step": "exact"}, "X must lie between 0 and 1"),
+            ({"observable": "poisson", "e_step": "exact"}, "X must be at least 0"),
         ),
         calls=(
             *SAMPLE,
-            *(
-                ("inverse_transform", (S,), "X")
-                for S in (np.eye(5), np.full((2, 6), np.nan), np.ones(6), np.full((2, 6), "one"))
-            ),
+            ("inverse_transform", (np.eye(5),), "X"),
+            ("inverse_transform", (np.full((2, 6), nan),), "X"),
+            ("inverse_transform", (np.full((2, 6), "one"),), "X"),
         ),
         conventions=[
             (SHORT, {}),
@@ -519,27 +467,23 @@ ESTIMATORS = {
         ({"e_step": "exact"}, {"e_step": "mean_field"}),
         settings=(
             *EM,
-            *each("n_chains", 0),
-            *each("n_states", 1.5),
-            *each("e_step", "gibbs"),
-            *each("n_init", 0),
-            *each("min_noise", -1),
-            *each("n_sweeps", 0),
+            *each(
+                n_chains=[0],
+                n_states=[1.5],
+                e_step=["gibbs"],
+                n_init=[0],
+                min_noise=[-1],
+                n_sweeps=[0],
+            ),
             ({"n_chains": 7, "n_states": 4, "e_step": "exact"}, "e_step='mean_field'"),
         ),
         fits=(
-            *(
-                ({"lengths": lengths}, "lengths must be whole numbers")
-                for lengths in ([5, 5], [20.0, 10], [0, N], [-1, N + 1], [[N]], [], "30", N)
-            ),
+            *(({"lengths": lengths}, "lengths must be whole numbers") for lengths in LENGTHS),
             ({"y": [15, 15]}, "by name"),
         ),
         calls=(
-            *SAMPLE[:4],
-            *(
-                ("transform", (X, lengths), "lengths must be whole numbers")
-                for lengths in ([5, 5], [20.0, 10], [0, N], [-1, N + 1], [[N]], [], "30", N)
-            ),
+            *SAMPLE,
+            ("transform", (X, [5, 5]), "lengths must be whole numbers"),
             ("inverse_transform", (X[:, :3],), "states has shape"),
         ),
         conventions=[
@@ -559,36 +503,31 @@ ESTIMATORS = {
         BITS,
         least=1,
         settings=(
-            *each("n_experts", 0),
-            *each("rule", "mean"),
-            *each("background", 0, 1, "white"),
+            *each(n_experts=[0], rule=["mean"], background=[0, 1, "white"]),
             ({"rule": "maximum", "background": 0.5}, "background must be a number below 0.5"),
-            *each("pseudocount", 0),
-            *each("transforms", 3),
-            *each("tol", -1),
-            *each("init", "best", np.zeros((3, 3)), np.full((2, P), 2.0)),
+            *each(
+                pseudocount=[0],
+                transforms=[3],
+                tol=[-1],
+                init=["best", np.zeros((3, 3)), np.full((2, P), 2.0)],
+            ),
             ({"init": "random", "n_experts": None}, "n_experts must be a whole number"),
             (
                 {"transforms": Transforms((4, 4))},
                 r"transforms is for images of shape \(4, 4\), but X has 4",
             ),
-            *each("max_active", 0),
-            *each("n_init", 0),
-            *each("expert_cost", -1, np.nan, np.inf),
+            *each(max_active=[0], n_init=[0], expert_cost=[-1, nan, inf]),
             (
                 {"transforms": Transforms((2, 2), rotations=(5.0,))},
                 "transforms must have the angle 0",
             ),
-            *each("binarize", "yes", True, np.nan, np.inf),
+            *each(binarize=["yes", True, nan, inf]),
         ),
         calls=(
-            *SAMPLE[:4],
+            *SAMPLE,
             ("inverse_transform", (np.ones((2, 17)),), "X"),
-            ("inverse_transform", (np.full((1, 2), np.nan),), "X"),
-            *(
-                ("pose_distribution", (experts,), "experts must hold whole numbers from 0 to 1")
-                for experts in ([2], [-1], [0.5])
-            ),
+            ("inverse_transform", (np.full((1, 2), nan),), "X"),
+            ("pose_distribution", ([2],), "experts must hold whole numbers from 0 to 1"),
         ),
         conventions=[
             ({}, {}),
@@ -618,26 +557,22 @@ ESTIMATORS = {
         settings=(
             *EM,
             *SEVERAL,
-            *each("n_experts", 0, 2.5),
-            *each("rule", "mean"),
-            *each("background", np.nan, np.inf, "dark"),
-            *each("noise", 0, "fixed", np.inf, np.nan, 1e300),
-            *each("min_noise", 0),
-            *each("expert_cost", -1, np.nan, np.inf),
-            *each("max_active", 0),
-            *each("init", "best", X[:2], X[:3, :2], NAN[2:5]),
+            *each(
+                n_experts=[0, 2.5],
+                rule=["mean"],
+                background=[nan, inf, "dark"],
+                noise=[0, "fixed", inf, nan, 1e300],
+                min_noise=[0],
+                expert_cost=[-1, nan, inf],
+                max_active=[0],
+                init=["best", X[:2], X[:3, :2], NAN[2:5]],
+            ),
         ),
         calls=(
             *SAMPLE,
-            *(
-                ("inverse_transform", (S,), "X")
-                for S in (
-                    np.ones((2, 4)),
-                    np.full((2, 3), np.nan),
-                    np.ones(3),
-                    np.full((2, 3), "one"),
-                )
-            ),
+            ("inverse_transform", (np.ones((2, 4)),), "X"),
+            ("inverse_transform", (np.full((2, 3), nan),), "X"),
+            ("inverse_transform", (np.ones(3),), "X"),
         ),
         conventions=[
             (SHORT | {"random_state": 0, "n_experts": 2}, {}),

@@ -375,6 +375,11 @@ def test_what_helps_is_said():
             lambda: fitted.fit(objects, LABELS),
         ),
         (ValueError, "X_val needs y_val", lambda: fitted.fit(GOOD, LABELS, X_val=GOOD)),
+        (
+            ValueError,
+            r"cv: there are no folds; .* a list of \(train, test\) is not",
+            lambda: CapsuleClassifier(cv=iter([])).fit(GOOD, LABELS),
+        ),
         (ValueError, r"y is None, .* pass score\(X, y\)", lambda: fitted.score(GOOD)),
         (
             ValueError,

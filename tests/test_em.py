@@ -1,5 +1,5 @@
-"""The engine and the capsule model on it: sums, schedules, monotonicity, interruption, other array
-libraries.
+"""The engine, its accelerations and the capsule model on it: sums, schedules, interruption, other
+array libraries, learning batch by batch.
 """
 
 import importlib.util
@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import classes, together
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import capslit.em.checkpoint as em_checkpoint
 import capslit.em.loop as em_loop
-from capslit import em
+from capslit import CapsuleClassifier, em
 from capslit.capsules import plain
 from capslit.capsules.engine import (
     CapsuleParameters,
@@ -25,143 +26,16 @@ from capslit.capsules.engine import (
     LeastSquares,
     second_moments,
 )
-from capslit.capsules.problems import capsule_dims, capsule_targets
 from capslit.capsules.expansion import ExpandedCapsuleRegression
+from capslit.capsules.problems import capsule_dims, capsule_targets
+from capslit.capsules.settings import Incremental, PassiveAggressive, Stepwise
+from capslit.em.acceleration import Anderson, SafeMomentum, Squarem
 from capslit.storage import save_arrays
 
-
-class Sum(NamedTuple):
-    total: np.ndarray
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 50))
-def test_blocks_do_not_depend_on_how_the_data_were_cut(lengths, rows):
-    x = np.arange(sum(lengths))
-    y = -x
-    batches, start = [], 0
-    for length in lengths:
-        batches.append((x[start : start + length], y[start : start + length], None))
-        start += length
-    whole = list(em.blocks((x, y, None), rows))
-    cut = list(em.blocks(batches, rows))
-    made = list(em.blocks(lambda: iter(batches), rows))
-    assert (
-        [b[0].tolist() for b in whole]
-        == [b[0].tolist() for b in cut]
-        == [b[0].tolist() for b in made]
-    )
-    assert all(len(b[0]) == rows for b in whole[:-1]) and all(
-        (b[1] == -b[0]).all() and b[2] is None for b in cut
-    )
-    assert np.concatenate([b[0] for b in cut]).tolist() == x.tolist()
-
-
-class Term:
-    "What can be added, and remembers how."
-
-    def __init__(self, text):
-        self.text = text
-
-    def __add__(self, other):
-        return Term(f"({self.text}{other.text})")
-
-
-@pytest.mark.parametrize(
-    "letters, tree",
-    [
-        ("a", "a"),
-        ("ab", "(ab)"),
-        ("abc", "((ab)c)"),
-        ("abcd", "((ab)(cd))"),
-        ("abcde", "(((ab)(cd))e)"),
-        ("abcdef", "(((ab)(cd))(ef))"),
-        ("abcdefg", "(((ab)(cd))((ef)g))"),
-    ],
-)
-def test_sums_are_balanced_trees(letters, tree):
-    assert em.tree_sum(Sum(Term(c)) for c in letters).total.text == tree
-    with em.threads(2) as pool:
-        found = em.accumulate(
-            lambda block: Sum(Term(letters[block[0][0]])), (np.arange(len(letters)),), 1, pool
-        )
-    assert found.total.text == tree
-
-
-@given(st.integers(1, 70), st.integers(0, 4))
-def test_sums_over_chunks_of_a_power_of_two_blocks_have_the_bits_of_the_sum_over_all(n, power):
-    items = [Sum(np.float32(v)) for v in np.random.default_rng(n).standard_normal(n)]
-    size = 2**power
-    chunks = [em.tree_sum(items[i : i + size]) for i in range(0, n, size)]
-    assert em.tree_sum(chunks).total == em.tree_sum(items).total
-
-
-def test_few_partial_sums_are_kept_and_rounding_stays_small():
-    alive, most = set(), [0]
-
-    class Counted(float):
-        def __init__(self, value):
-            alive.add(id(self))
-            most[0] = max(most[0], len(alive))
-
-        def __del__(self):
-            alive.discard(id(self))
-
-        def __add__(self, other):
-            return Counted(np.float32(float(self)) + np.float32(float(other)))
-
-    total = em.tree_sum(Sum(Counted(np.float32(0.1))) for _ in range(2**14)).total
-    assert most[0] <= 14 + 4 and total == np.float32(0.1) * 2**14
-    assert (
-        abs(np.cumsum(np.full(2**14, np.float32(0.1)))[-1] / total - 1) > 1e-6
-    )  # one after the other: not so
-
-
-def test_work_can_be_sent_and_leaves_at_home_what_only_the_m_step_needs():
-    model, start, data = problem(2)
-    work = em.BoundStep(model, "e_step", start, {"threshold": np.array([0.5])})
-    there = pickle.loads(pickle.dumps(work))
-    assert (
-        there(data).moments == model.e_step(start, data, threshold=np.array([0.5])).moments
-    ).all()
-
-    class Heavy:
-        without_solver = model
-
-    assert em.BoundStep(Heavy(), "count_errors", start).model is model
-    assert (
-        em.BoundStep(Heavy(), "count_errors", start)(data).errors
-        == model.count_errors(start, data).errors
-    )
-
-
-def test_data_that_can_add_up_themselves_do():
-    class Elsewhere:
-        def accumulate(self, function, rows, pool):
-            return function, rows, pool
-
-    assert em.accumulate(len, Elsewhere(), 7, "pool") == (len, 7, "pool")
-
-
-class NoPool:
-    "Threads that nobody may ask."
-
-    _max_workers = 2
-
-    def submit(self, *_):
-        raise AssertionError("work was handed to another thread")
-
-
-def test_a_pass_of_one_block_is_made_where_it_is_asked_for():
-    Total = NamedTuple("Total", [("of", int)])
-    total, data = lambda block: Total(block[0].sum()), (np.arange(8),)
-    assert em.accumulate_all([(total, data), (total, data)], 16, NoPool()) == [Total(28), Total(28)]
-    for jobs, rows in (
-        ([(total, data)], 7),
-        ([(total, data), (total, data)], 15),
-        ([(total, [data])], 16),
-    ):
-        with pytest.raises(AssertionError, match="another thread"):
-            em.accumulate_all(jobs, rows, NoPool())
+ARCHITECTURES = ["multiclass", "ovr", "ovo"]
+MOMENTUM = {"momentum": 0.9}
+METHODS = [Squarem(), Squarem(1.5), Anderson(), Anderson(1), SafeMomentum(), SafeMomentum(0.99)]
+SETTINGS = [MOMENTUM, *({"acceleration": method} for method in METHODS)]
 
 
 def problem(
@@ -201,39 +75,87 @@ def problem(
 
 
 PLAIN = [em.Round(10**6, {"threshold": 0.0})]
+TWO = [em.Round(6, {"threshold": 0.8}), em.Round(3, {"threshold": 0.0})]
 
 
-def test_the_five_hundred_problems_have_odd_and_even_total_dimension():
-    parities = {int(problem(seed)[0].dims.sum()) % 2 for seed in range(0, 30, 3)}
-    assert parities == {0, 1}
+def assert_same(run, other):
+    "To the same bits."
+    assert run.parameters.weights.tobytes() == other.parameters.weights.tobytes()
+    for name, values in other.history.items():
+        assert np.array_equal(run.history[name], values, equal_nan=True), name
 
 
-@together("architecture", ["multiclass", "ovr", "ovo"])
-@together("mixed", [False, True])
-@pytest.mark.parametrize("affine", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_statistics_against_a_loop_over_examples(architecture, mixed, affine, compiled):
-    model, parameters, (X, y, w) = problem(
-        3,
-        m=4,
-        d=3,
-        p=5,
-        n=30,
-        architecture=architecture,
-        weighted=True,
-        mixed=mixed,
-        affine=affine,
-        compiled=compiled,
+# ── sums
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 50))
+def test_blocks_do_not_depend_on_how_the_data_were_cut(lengths, rows):
+    x = np.arange(sum(lengths))
+    y = -x
+    batches, start = [], 0
+    for length in lengths:
+        batches.append((x[start : start + length], y[start : start + length], None))
+        start += length
+    whole = list(em.blocks((x, y, None), rows))
+    cut = list(em.blocks(batches, rows))
+    made = list(em.blocks(lambda: iter(batches), rows))
+    assert (
+        [b[0].tolist() for b in whole]
+        == [b[0].tolist() for b in cut]
+        == [b[0].tolist() for b in made]
     )
+    assert all(len(b[0]) == rows for b in whole[:-1]) and all(
+        (b[1] == -b[0]).all() and b[2] is None for b in cut
+    )
+    assert np.concatenate([b[0] for b in cut]).tolist() == x.tolist()
+
+
+def test_work_can_be_sent_and_leaves_at_home_what_only_the_m_step_needs():
+    model, start, data = problem(2)
+    work = em.BoundStep(model, "e_step", start, {"threshold": np.array([0.5])})
+    assert np.array_equal(pickle.loads(pickle.dumps(work))(data).moments, work(data).moments)
+
+    class Heavy:
+        without_solver = model
+
+    assert em.BoundStep(Heavy(), "count_errors", start).model is model
+
+
+class Total(NamedTuple):
+    of: int
+
+
+def test_a_pass_of_one_block_is_made_where_it_is_asked_for():
+    class NoPool:
+        _max_workers = 2
+
+        def submit(self, *_):
+            raise AssertionError("work was handed to another thread")
+
+    def total(block):
+        return Total(block[0].sum())
+
+    data = (np.arange(8),)
+    assert em.accumulate_all([(total, data)] * 2, 16, NoPool()) == [Total(28)] * 2
+    for jobs, rows in (([(total, data)], 7), ([(total, data)] * 2, 15), ([(total, [data])], 16)):
+        with pytest.raises(AssertionError, match="another thread"):
+            em.accumulate_all(jobs, rows, NoPool())
+
+
+@together("architecture", ARCHITECTURES)
+@together("options", [{}, {"mixed": True, "affine": True}])
+@together("compiled", [False, True])
+def test_statistics_against_a_loop_over_examples(architecture, options, compiled):
+    options |= {"architecture": architecture, "compiled": compiled, "weighted": True}
+    model, parameters, (X, y, w) = problem(3, m=4, d=3, p=5, n=30, **options)
     thresholds = np.linspace(0.2, 0.9, len(model.targets))
     found = model.e_step(parameters, (X, y, w), threshold=thresholds)
-    expected = brute_statistics(parameters.weights, model, X, y, w, thresholds, affine)
+    expected = brute_statistics(parameters.weights, model, X, y, w, thresholds, model.affine)
     for name, value in expected.items():
         assert np.allclose(getattr(found, name), value, rtol=1e-11, atol=1e-11), name
     counted = model.count_errors(parameters, (X, y, w))
-    assert np.allclose(counted.errors, expected["errors"]) and np.allclose(
-        counted.weight, expected["weight"]
-    )
+    assert np.allclose(counted.errors, expected["errors"])
+    assert np.allclose(counted.weight, expected["weight"])
 
 
 def brute_statistics(weights, model, X, y, w, thresholds, affine):
@@ -265,136 +187,82 @@ def test_ties_go_to_the_first_class(compiled, mixed):
     )
 
 
-@pytest.mark.parametrize("architecture", ["multiclass", "ovr", "ovo"])
+@together("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("compiled", [False, True])
+@together("compiled", [False, True])
 def test_same_bits_in_memory_in_batches_and_in_threads(architecture, dtype, compiled):
-    model, start, (X, y, w) = problem(
-        5,
-        n=1500,
-        m=4,
-        d=2,
-        p=6,
-        architecture=architecture,
-        weighted=True,
-        dtype=dtype,
-        compiled=compiled,
-    )
+    kind = {"architecture": architecture, "dtype": dtype, "compiled": compiled}
+    model, start, (X, y, w) = problem(5, n=1500, m=4, d=2, p=6, weighted=True, **kind)
     cuts = [0, 1, 300, 301, 900, 1500]
     batches = [(X[i:j], y[i:j], w[i:j]) for i, j in zip(cuts, cuts[1:])]
-    schedule = dict(
-        rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})],
-        momentum=0.9,
-        monitor="error",
-        max_iter=30,
-    )
-    runs = [
-        em.fit(model, start, data, n_threads=threads, **schedule)
-        for data, threads in [
-            ((X, y, w), 1),
-            ((X, y, w), 2),
-            (batches, 1),
-            (lambda: iter(batches), 2),
-        ]
-    ]
-    for run in runs[1:]:
-        assert run.parameters.weights.tobytes() == runs[0].parameters.weights.tobytes()
-        assert all(
-            np.array_equal(run.history[name], runs[0].history[name], equal_nan=True)
-            for name in run.history
-        )
+    schedule = dict(rounds=TWO, **MOMENTUM, monitor="error", max_iter=20)
+    whole = em.fit(model, start, (X, y, w), n_threads=1, **schedule)
+    for data, threads in (((X, y, w), 2), (batches, 1), (lambda: iter(batches), 2)):
+        assert_same(em.fit(model, start, data, n_threads=threads, **schedule), whole)
 
 
 def blas_threads():
-    return {
-        library["num_threads"]
-        for library in ThreadpoolController().info()
-        if library["user_api"] == "blas"
-    }
+    libraries = ThreadpoolController().info()
+    return {lib["num_threads"] for lib in libraries if lib["user_api"] == "blas"}
 
 
-@pytest.fixture
-def two_threads():
-    "The matrix library with two threads, wherever the tests run."
-    with threadpool_limits(2, user_api="blas"):
-        yield
-        assert blas_threads() == {2}
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_fits_that_overlap_in_two_threads_leave_the_matrix_library_as_it_was(two_threads, order):
-    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
-        fits = [(pool, em.threads(1)) for pool in (first, second)]
-        for pool, fit in fits:
-            pool.submit(fit.__enter__).result()
-            assert blas_threads() == {1}
-        for left, index in enumerate(order):
-            pool, fit = fits[index]
-            pool.submit(fit.__exit__, None, None, None).result()
-            assert blas_threads() == {1 + left}
-
-
-def test_a_fit_in_another_thread_has_the_same_bits(two_threads):
+@together("order", [(0, 1), (1, 0)])
+def test_fits_that_overlap_in_two_threads_leave_the_matrix_library_as_it_was(order):
     rng = np.random.default_rng(0)
-    X, W = (
-        rng.standard_normal((2000, 16)).astype(np.float32),
-        rng.standard_normal((80, 16)).astype(np.float32),
-    )
+    X, W = (rng.standard_normal((n, 16)).astype(np.float32) for n in (2000, 80))
 
     def product():
         with em.threads(1):
-            assert blas_threads() == {1}
             return (X @ W.T).tobytes()
 
-    here = product()
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(product).result() == here
+    with threadpool_limits(2, user_api="blas"):
+        with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+            fits = [(pool, em.threads(1)) for pool in (first, second)]
+            for pool, fit in fits:
+                pool.submit(fit.__enter__).result()
+                assert blas_threads() == {1}
+            for left, index in enumerate(order):
+                pool, fit = fits[index]
+                pool.submit(fit.__exit__, None, None, None).result()
+                assert blas_threads() == {1 + left}
+            assert first.submit(product).result() == product()
+        assert blas_threads() == {2}
+
+
+# ── schedules
 
 
 def test_momentum_is_the_update_2_27():
     model, start, data = problem(7, n=200, m=3, d=2, p=4)
-    runs = [
-        em.fit(model, start, data, rounds=PLAIN, momentum=0.7, max_iter=t, monitor="objective")
-        for t in (1, 2, 3, 4)
-    ]
-
-    def plain(W):
-        here = CapsuleParameters(W)
-        return model.m_step(here, model.e_step(here, data)).weights
-
     W = [start.weights, start.weights]
-    for run in runs:
-        best = W[1:][
-            int(
-                np.argmin(
-                    [
-                        -model.objective(
-                            CapsuleParameters(w), model.e_step(CapsuleParameters(w), data)
-                        )[0]
-                        for w in W[1:]
-                    ]
-                )
-            )
-        ]
+    heights = []
+    for t in range(1, 5):
+        run = em.fit(model, start, data, rounds=PLAIN, momentum=0.7, max_iter=t)
+        here = CapsuleParameters(W[-1])
+        statistics = model.e_step(here, data)
+        heights.append(model.objective(here, statistics)[0])
+        best = W[1 + int(np.argmax(heights))]
         assert np.allclose(run.parameters.weights, best, rtol=1e-9)
-        W.append(plain(W[-1]) + 0.7 * (W[-1] - W[-2]))
+        W.append(model.m_step(here, statistics).weights + 0.7 * (W[-1] - W[-2]))
 
 
-def test_rounds_follow_the_protocol():
+@together("settings", SETTINGS)
+def test_rounds_follow_the_protocol(settings):
     """A round ends after `patience` iterations without improvement, and the next starts from the
     best parameters, at rest.
     """
     model, start, data = problem(8, n=300, m=4, d=2, p=5)
-    rounds = [em.Round(5, {"threshold": 0.8}), em.Round(3, {"threshold": 0.0})]
-    run = em.fit(model, start, data, rounds=rounds, momentum=0.9, monitor="error", max_iter=500)
+    run = em.fit(model, start, data, rounds=TWO, monitor="error", max_iter=500, **settings)
     errors, threshold = run.history["training_error"][:, 0], run.history["threshold"][:, 0]
     first = np.count_nonzero(threshold == 0.8)
     best = np.argmin(errors[:first])
-    assert run.converged.all() and first == best + 1 + 5
-    assert errors[first] == errors[best] and (threshold[first:] == 0).all()
-    assert run.score[0] == errors.min()
-    finish = np.argmin(errors[first:])
-    assert len(errors) == first + finish + 1 + 3
+    assert run.converged.all() and (threshold[first:] == 0).all()
+    assert errors[first] == errors[best] and run.score[0] == errors.min()
+    if settings is MOMENTUM:
+        assert first == best + 1 + 6
+        assert len(errors) == first + np.argmin(errors[first:]) + 1 + 3
+    else:
+        assert run.history["accepted"][first, 0] == 1  # its first step is the EM step
 
 
 def test_small_improvements_do_not_count():
@@ -415,371 +283,77 @@ def test_small_improvements_do_not_count():
     assert len(strict.history["log_likelihood"]) == i + 1
 
 
-def test_stacked_problems_equal_problems_alone():
+@together("settings", SETTINGS)
+def test_stacked_problems_equal_problems_alone(settings):
     models = [problem(seed, n=200, m=3, d=2, p=4)[:2] for seed in (1, 2, 3)]
-    _, _, data = problem(1, n=200, m=3, d=2, p=4)
-    solver = LeastSquares.from_gram(
-        em.accumulate(lambda b: second_moments(b, range(3)), data, 50).gram.sum(0)[None]
-    )
-    alone = CapsuleRegression(np.arange(3)[None], np.full((1, 3), 2), solver)
-    stack = CapsuleRegression(np.tile(np.arange(3), (3, 1)), np.full((3, 3), 2), solver)
+    model, _, data = problem(1, n=200, m=3, d=2, p=4)
+    stack = replace(model, targets=np.tile(model.targets, (3, 1)), dims=np.tile(model.dims, (3, 1)))
     starts = np.concatenate([start.weights for _, start in models])
-    schedule = dict(
-        rounds=[em.Round(4, {"threshold": 0.6}), em.Round(2, {"threshold": 0.0})],
-        momentum=0.9,
-        monitor="error",
-        max_iter=300,
-    )
+    schedule = dict(rounds=TWO, monitor="error", max_iter=300, n_threads=1, **settings)
     together = em.fit(stack, CapsuleParameters(starts), data, **schedule)
-    lengths = np.count_nonzero(np.isfinite(together.history["objective"]), axis=0)
+    lengths = np.count_nonzero(np.isfinite(together.history["threshold"]), axis=0)
     for q in range(3):
-        single = em.fit(alone, CapsuleParameters(starts[q : q + 1]), data, **schedule)
+        single = em.fit(model, CapsuleParameters(starts[q : q + 1]), data, **schedule)
         assert lengths[q] == single.n_iter and together.score[q] == single.score[0]
-        assert np.allclose(
-            together.parameters.weights[q], single.parameters.weights[0], rtol=1e-6, atol=1e-9
-        )
+        weights = together.parameters.weights[q]
+        assert np.allclose(weights, single.parameters.weights[0], rtol=1e-6, atol=1e-9)
     assert len(set(lengths)) > 1  # each stopped in its own time
 
 
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
-    model, start, data = problem(9, n=400, m=4, d=2, p=5, architecture="ovo")
-    schedule = dict(
-        rounds=[em.Round(6, {"threshold": 0.8}), em.Round(3, {"threshold": 0.0})],
-        momentum=0.9,
-        monitor="error",
-    )
-    whole = em.fit(model, start, data, max_iter=500, **schedule)
-    path = tmp_path / "run.npz"
-    for stop in (1, 2, 5, 11, 12, 500):
-        resumed = em.fit(
-            model, start, data, max_iter=stop, checkpoint=path, checkpoint_every=0, **schedule
-        )
-    assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert all(
-        np.array_equal(resumed.history[name], whole.history[name], equal_nan=True)
-        for name in whole.history
-    )
-    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+# ── accelerations
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    model, start, data = problem(9, n=100, m=3, d=2, p=5)
-    path = tmp_path / "run.npz"
-    em.fit(model, start, data, rounds=PLAIN, max_iter=3, checkpoint=path)
-    other = problem(10, n=100, m=3, d=2, p=5)
-    with pytest.raises(ValueError, match="other data"):
-        em.fit(model, start, other[2], rounds=PLAIN, max_iter=5, checkpoint=path)
-    with pytest.raises(ValueError, match="other settings"):
-        em.fit(model, start, data, rounds=PLAIN, momentum=0.5, max_iter=5, checkpoint=path)
-    x, y, w = data
-    for unit in (2, 1 + 2.0**-20):  # the same pose vectors, to the last bit or hardly otherwise
-        with pytest.raises(ValueError, match="other initial parameters"):
-            em.fit(
-                model,
-                CapsuleParameters(start.weights / unit),
-                (unit * x, y, w),
-                rounds=PLAIN,
-                max_iter=5,
-                checkpoint=path,
-            )
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises((ValueError, OSError), match="run.npz"):
-        em.fit(model, start, data, rounds=PLAIN, max_iter=5, checkpoint=path)
+@together("method", METHODS)
+@together("seed", range(3))
+def test_accepted_points_never_lower_the_objective(method, seed):
+    options = dict(architecture=ARCHITECTURES[seed], weighted=seed == 0, affine=seed == 1)
+    model, start, data = problem(seed, alpha=[0, 0.3, 10][seed], mixed=seed == 0, **options)
+    run = em.fit(model, start, data, rounds=PLAIN, max_iter=40, n_threads=1, acceleration=method)
+    for path, accepted in zip(run.history["objective"].T, run.history["accepted"].T):
+        assert np.min(np.diff(path[accepted == 1])) > -1e-10 * np.abs(path[0])
+        assert path.max() > path[0]
 
 
-def permuted(start, x, y):
-    "Starts, inputs and labels that give the same log-likelihood, to the last bit or nearly so."
-    W = start.weights
-    yield "classes", W[:, ::-1], x, 2 - y
-    yield "features", W[..., ::-1], x[:, ::-1], y
-    yield "dimensions", W[:, :, ::-1], x, y
-
-
-@pytest.mark.parametrize("scale", [1, 1e-200, 1e100])
-def test_a_checkpoint_of_permuted_classes_or_features_is_refused(tmp_path, monkeypatch, scale):
-    model, start, (x, y, w) = problem(9, n=100, m=3, d=2, p=5)
-    start, x = CapsuleParameters(start.weights / scale), x * scale
-    model = CapsuleRegression(
-        model.targets, model.dims, LeastSquares(model.solver.root / scale, (0,), model.solver.rank)
-    )
-    path = tmp_path / "run.npz"
-    em.fit(model, start, (x, y, w), rounds=PLAIN, max_iter=3, checkpoint=path)
-    monkeypatch.setattr(
-        em_loop.np, "array_equal", lambda a, b, equal_nan=False: np.allclose(a, b, rtol=1e-9)
-    )  # whatever the rounding
-    for name, weights, inputs, labels in permuted(start, x, y):
-        with pytest.raises(ValueError, match="other initial parameters"):
-            em.fit(
-                model,
-                CapsuleParameters(np.ascontiguousarray(weights)),
-                (inputs, labels, w),
-                rounds=PLAIN,
-                max_iter=5,
-                checkpoint=path,
-            )
-    almost = CapsuleParameters(
-        start.weights * (1 + 1e-13 * np.cos(np.arange(5)))
-    )  # as from another machine
-    assert em.fit(model, almost, (x, y, w), rounds=PLAIN, max_iter=5, checkpoint=path).n_iter == 5
-
-
-def test_a_checkpoint_from_before_the_first_iteration_belongs_to_its_start(tmp_path, monkeypatch):
-    model, start, data = problem(9, n=100, m=3, d=2, p=5)
-    with monkeypatch.context() as patch:
-        patch.setattr(em_loop, "accumulate_all", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            em.fit(model, start, data, rounds=PLAIN, max_iter=3, checkpoint=tmp_path / "run.npz")
-    with pytest.raises(ValueError, match="other initial parameters"):
-        em.fit(
-            model,
-            CapsuleParameters(2 * start.weights),
-            data,
-            rounds=PLAIN,
-            max_iter=3,
-            checkpoint=tmp_path / "run.npz",
-        )
-
-
-def test_parameters_may_be_zero_or_infinite_for_a_checkpoint():
-    marks = [
-        tuple(em_checkpoint.fingerprint((np.array(leaf),)))
-        for leaf in ([0.0, 0], [[1e300, 1e300]], [-np.inf, 1], [np.nan, 1], [5e-324, 0])
-    ]
-    assert (
-        np.all(np.isfinite(marks)) and len({mark for mark in marks}) == 4
-    )  # of the infinite and the NaN nothing is left
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"alpha": 100.0},
-        {"affine": True},
-        {"dims": np.array([[2, 1, 2]])},
-        {"targets": np.array([[1, 0, 2]])},
-    ],
-)
-@pytest.mark.parametrize("kind", [CapsuleRegression, ExpandedCapsuleRegression])
-def test_a_checkpoint_belongs_to_its_model(tmp_path, change, kind):
-    model, start, data = problem(9, n=100, m=3, d=2, p=5)
-    settings = {
-        name: getattr(model, name) for name in ("targets", "dims", "solver", "alpha", "affine")
-    }
-    em.fit(kind(**settings), start, data, rounds=PLAIN, max_iter=2, checkpoint=tmp_path / "run.npz")
-    with pytest.raises(ValueError, match="other settings"):
-        em.fit(
-            kind(**settings | change),
-            start,
-            data,
-            rounds=PLAIN,
-            max_iter=5,
-            checkpoint=tmp_path / "run.npz",
-        )
-
-
-def test_a_checkpoint_belongs_to_its_validation_data(tmp_path):
-    model, start, (x, y, _) = problem(9, n=100, m=3, d=2, p=5)
-    path = tmp_path / "run.npz"
-
-    def learn(rows, max_iter=5):
-        rows = np.array(rows)
-        return em.fit(
-            model,
-            start,
-            (x, y, None),
-            validation=(x[rows], y[rows], None),
-            monitor="validation",
-            rounds=PLAIN,
-            max_iter=max_iter,
-            checkpoint=path,
-        )
-
-    wrong = [
-        model.count_errors(start, (x[i : i + 1], y[i : i + 1], None)).errors[0] for i in range(100)
-    ]
-    first, second = (
-        np.flatnonzero(wrong)[:2],
-        np.flatnonzero(wrong)[2:4],
-    )  # the same number of errors in both
-    learn(first, 3)
-    for other in (second, [*first, *first, *second]):
-        with pytest.raises(ValueError, match="other data"):
-            learn(other)
-    assert learn(first).n_iter == 5
-
-
-def test_a_file_of_another_kind_is_no_checkpoint_and_need_not_be_deleted(tmp_path):
-    model, start, data = problem(9, n=100, m=3, d=2, p=5)
-    for schema, said in (
-        (
-            "capslit.CapsuleClassifier/2",
-            "is no checkpoint: the file holds 'capslit.CapsuleClassifier/2'; pass another path$",
-        ),
-        ("capslit.em/1", "another version of capslit; delete it, or pass another path$"),
-    ):
-        save_arrays(tmp_path / "file.npz", {"x": np.zeros(1)}, {"schema": schema})
-        before = (tmp_path / "file.npz").read_bytes()
-        with pytest.raises(ValueError, match=said):
-            em.fit(model, start, data, checkpoint=tmp_path / "file.npz")
-        assert (tmp_path / "file.npz").read_bytes() == before
-
-
-def test_misuse_is_explained():
-    model, start, data = problem(1)
-    with pytest.raises(ValueError, match="items is empty"):
-        em.tree_sum([])
-    for every in ("10", None, -1, float("nan")):
-        with pytest.raises(ValueError, match="checkpoint_every must be a number of at least 0"):
-            em.fit(model, start, data, checkpoint_every=every)
-    with pytest.raises(ValueError, match="validation is None"):
-        em.fit(model, start, data, monitor="validation", rounds=PLAIN)
-    with pytest.raises(TypeError, match="data is a one-shot iterator"):
-        em.fit(model, start, (b for b in [data]), rounds=PLAIN)
-    with pytest.raises(ValueError, match="data holds no examples"):
-        em.fit(model, start, [], rounds=PLAIN)
-
-
-def other_namespaces():
-    import array_api_strict
-
-    yield pytest.param(array_api_strict, id="array_api_strict")
-    if importlib.util.find_spec("torch"):
-        import array_api_compat.torch as torch
-
-        yield pytest.param(torch, id="torch")
-    else:
-        yield pytest.param(
-            None,
-            id="torch",
-            marks=pytest.mark.skip(reason="PyTorch is not installed; pip install capslit[torch]"),
-        )
-
-
-@together("xp", list(other_namespaces()))
-@together("architecture", ["multiclass", "ovr", "ovo"])
-@pytest.mark.parametrize(
-    "options", [{}, {"mixed": True, "affine": True, "weighted": True}], ids=["plain", "everything"]
-)
-def test_other_array_libraries_agree_with_numpy(xp, architecture, options):
-    model, start, (X, y, w) = problem(
-        11, n=300, m=3, d=2, p=4, architecture=architecture, **options
-    )
-    schedule = dict(
-        rounds=[em.Round(3, {"threshold": 0.5}), em.Round(2, {"threshold": 0.0})],
-        momentum=0.5,
-        monitor="objective",
-        max_iter=8,
-    )
-    ours = em.fit(model, start, (X, y, w), validation=(X[:50], y[:50], None), **schedule)
-    data = tuple(None if a is None else xp.asarray(a) for a in (X, y, w))
-    solver = LeastSquares(xp.asarray(model.solver.root), model.solver.which, model.solver.rank)
-    there = CapsuleRegression(model.targets, model.dims, solver, model.alpha, model.affine)
-    run = em.fit(
-        there,
-        CapsuleParameters(xp.asarray(start.weights)),
-        data,
-        validation=(data[0][:50, :], data[1][:50], None),
-        **schedule,
-    )
-    assert (
-        type(run.parameters.weights).__module__.split(".")[0]
-        == xp.__name__.replace("array_api_compat.", "").split(".")[0]
-    )
-    assert np.allclose(
-        np.asarray(run.parameters.weights), ours.parameters.weights, rtol=1e-8, atol=1e-10
-    )
-    assert np.allclose(run.history["objective"], ours.history["objective"], equal_nan=True)
-    assert np.array_equal(
-        run.history["validation_error"], ours.history["validation_error"], equal_nan=True
-    )
-
-
-def test_float32_follows_float64():
-    model, start, (X, y, _) = problem(12, n=2000, m=5, d=4, p=8)
-    runs = [
-        em.fit(model, start, (X.astype(t), y, None), rounds=PLAIN, max_iter=20)
-        for t in (np.float32, np.float64)
-    ]
-    assert np.allclose(
-        runs[0].history["log_likelihood"], runs[1].history["log_likelihood"], rtol=1e-5
-    )
-
-
-def test_progress_is_shown_on_request(capsys):
-    model, start, data = problem(1)
-    em.fit(model, start, data, rounds=PLAIN, max_iter=3, progress=True)
-    assert "round 1 of 1" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("architecture", ["multiclass", "ovo"])
-def test_prepared_labels_are_checked_where_they_are_used_otherwise(architecture):
-    """With other examples than their own, or changed by arithmetic; parts of the batch are taken as
-    they are.
+def test_the_first_leap_is_discarded_when_it_falls():
+    """A model whose objective punishes every step beyond those of EM: the accelerations must come
+    back to the path of EM.
     """
-    model, parameters, data = problem(2, m=3, d=2, p=4, n=40, architecture=architecture)
-    x, y, w = model.prepare(data)
-    assert (
-        model.e_step(parameters, (x[:9], y[:9], w)).weight
-        == model.e_step(parameters, (x[:9], np.array(y[:9]), w)).weight
-    ).all()
-    with pytest.raises(ValueError, match="y has shape"):
-        model.e_step(parameters, (x[:9], y, w))
-    with pytest.raises(ValueError, match="y must|labels"):
-        model.e_step(parameters, (x, y + 3, w))
-    assert type(y.max()) is np.int64 and type(y[:5]) is type(y) and type(y + 0) is np.ndarray
+
+    class Punished:
+        def __init__(self, model, path):
+            self.model, self.path = model, path
+
+        def __getattr__(self, name):
+            return getattr(self.model, name)
+
+        def objective(self, parameters, statistics):
+            if any(np.allclose(parameters.weights, W, rtol=1e-9) for W in self.path):
+                return self.model.objective(parameters, statistics)
+            return np.array([-np.inf])
+
+    model, start, data = problem(7, n=100, m=3, d=2, p=4)
+    run = {"rounds": PLAIN, "max_iter": 12, "n_threads": 1}
+    straight = em.fit(model, start, data, **run).history["objective"][:, 0]
+    path = [start.weights]
+    for _ in range(30):
+        here = CapsuleParameters(path[-1])
+        path.append(model.m_step(here, model.e_step(here, data)).weights)
+    for method in (Squarem(), Anderson(), SafeMomentum()):
+        history = em.fit(Punished(model, path), start, data, acceleration=method, **run).history
+        accepted = history["accepted"][:, 0] == 1
+        assert 0 < np.sum(~accepted) <= 6
+        found = history["objective"][accepted, 0]
+        assert np.allclose(found, straight[: len(found)], rtol=1e-9)
 
 
-@together("architecture", ["multiclass", "ovo"])
-def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
-    "Other inputs, weights or problems with the same labels give what they give alone."
-    model, parameters, data = problem(2, m=3, d=2, p=4, n=40, architecture=architecture)
-    x, y, w = model.prepare(data)
-    for batch in (
-        (x, y, w),
-        (x, y, np.linspace(0.5, 1, 40)),
-        (2 * x, y, w),
-        (x, y, w),
-        (x[:9], y[:9], w),
-    ):
-        for some, rows in (
-            (model, slice(None)),
-            (model.select(np.array([0])), slice(0, 1)),
-            (model, slice(None)),
-        ):
-            start = type(parameters)(parameters.weights[rows])
-            alone = some.e_step(start, (batch[0], np.array(batch[1]), batch[2]))
-            assert all(np.array_equal(a, b) for a, b in zip(some.e_step(start, batch), alone))
-            assert np.array_equal(some.count_errors(start, batch).errors, alone.errors)
-
-
-@together("dtype", [np.float64, np.float32])
-@together("weighted", [False, True])
-@together("affine", [False, True])
-def test_small_blocks_of_pairs_are_summed_as_large_ones(dtype, weighted, affine, monkeypatch):
-    """Ties go to the first class, and an example that is far away does not disturb problems that
-    do not see it.
-    """
-    model, parameters, (x, y, _) = problem(2, m=3, d=2, p=4, n=60, architecture="ovo")
-    rng, tolerance = np.random.default_rng(0), 1e3 * np.finfo(dtype).eps
-    x, w = x.astype(dtype), rng.random(60).astype(dtype) if weighted else None
-    if affine:
-        model = replace(model, affine=True)
-        parameters = CapsuleParameters(rng.standard_normal((*parameters.weights.shape[:3], 5)))
-    far = np.where(y[:, None] == 2, np.finfo(dtype).max ** 0.6, 1).astype(dtype) * x
-    for inputs in (x, 0 * x, far):
-        batch, found = (inputs, y, w), []
-        for small in (2**12, 0):
-            monkeypatch.setattr(CapsuleRegression, "small", small)
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                found.append(
-                    (model.e_step(parameters, batch), model.count_errors(parameters, batch))
-                )
-        monkeypatch.undo()
-        for ours, theirs in zip(*found):
-            for a, b in zip(ours, theirs):
-                size = np.max(np.abs(b), initial=1, where=np.isfinite(b))
-                assert np.allclose(a, b, rtol=tolerance, atol=tolerance * size, equal_nan=True)
-    assert np.all(np.isfinite(ours.errors[0])) and not np.all(np.isfinite(ours.errors[1:]))
+@together(
+    "make, wrong, name",
+    [(Squarem, 1, "growth"), (Anderson, 0, "order"), (Anderson, 2.5, "order")]
+    + [(SafeMomentum, 1, "rate")],
+)
+def test_wrong_settings_are_named(make, wrong, name):
+    with pytest.raises(ValueError, match=name):
+        make(wrong)
 
 
 class Leap:
@@ -823,3 +397,366 @@ def test_parameters_that_overflow_are_never_the_best(compiled, monitor):
         and np.abs(run.parameters.weights).max() < 1e100
     )
     assert np.isfinite(run.score).all() and (monitor == "objective" or run.score > 0)
+
+
+# ── interruption
+
+
+@together("settings", SETTINGS)
+@together("architecture", ["multiclass", "ovo"])
+def test_a_killed_run_resumes_to_the_same_bits(settings, architecture, tmp_path):
+    model, start, data = problem(9, n=400, m=4, d=2, p=5, architecture=architecture)
+    schedule = dict(rounds=TWO, monitor="error", **settings)
+    whole = em.fit(model, start, data, max_iter=40, **schedule)
+    schedule |= dict(checkpoint=tmp_path / "run.npz", checkpoint_every=0)
+    for stop in (1, 2, 5, 11, 12, 40):
+        resumed = em.fit(model, start, data, max_iter=stop, **schedule)
+    assert_same(resumed, whole)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+    with pytest.raises(ValueError, match="other settings"):
+        em.fit(model, start, data, rounds=TWO, monitor="error", checkpoint=tmp_path / "run.npz")
+
+
+@together("scale", [1, 1e-200, 1e100])
+def test_a_checkpoint_of_another_start_is_refused(tmp_path, monkeypatch, scale):
+    "Also of permuted classes and features, which give the same log-likelihood."
+    model, start, (x, y, w) = problem(9, n=100, m=3, d=2, p=5)
+    W, x = start.weights / scale, x * scale
+    solver = LeastSquares(model.solver.root / scale, (0,), model.solver.rank)
+    model = CapsuleRegression(model.targets, model.dims, solver)
+
+    def learn(weights, inputs=x, labels=y, n=5):
+        start = CapsuleParameters(np.ascontiguousarray(weights))
+        run = {"rounds": PLAIN, "max_iter": n, "checkpoint": tmp_path / "run.npz"}
+        return em.fit(model, start, (inputs, labels, w), **run).n_iter
+
+    def refuse(*other):
+        with pytest.raises(ValueError, match="other initial parameters"):
+            learn(*other)
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(em_loop, "accumulate_all", lambda *_: 1 / 0)
+        learn(W)
+    refuse(2 * W)  # though there was no iteration yet
+    learn(W, n=3)
+    for unit in (2, 1 + 2.0**-20):  # the same pose vectors, to the last bit or hardly otherwise
+        refuse(W / unit, unit * x)
+
+    def nearly(a, b, equal_nan=False):
+        return np.allclose(a, b, rtol=1e-9)
+
+    monkeypatch.setattr(em_loop.np, "array_equal", nearly)  # whatever the rounding
+    refuse(W[:, ::-1], x, 2 - y)
+    refuse(W[..., ::-1], x[:, ::-1])
+    refuse(W[:, :, ::-1])
+    assert learn(W * (1 + 1e-13 * np.cos(np.arange(5)))) == 5  # as from another machine
+
+
+@together("kind", [CapsuleRegression, ExpandedCapsuleRegression])
+def test_a_checkpoint_belongs_to_its_model_and_validation_data(tmp_path, kind):
+    model, start, (x, y, _) = problem(9, n=100, m=3, d=2, p=5)
+    model = kind(model.targets, model.dims, model.solver)
+    path = tmp_path / "run.npz"
+    counts = [model.count_errors(start, (x[[i]], y[[i]], None)).errors[0] for i in range(100)]
+    wrong = np.flatnonzero(counts)
+
+    def learn(rows=wrong[:2], n=5, **change):
+        return em.fit(
+            replace(model, **change),
+            start,
+            (x, y, None),
+            validation=(x[rows], y[rows], None),
+            monitor="validation",
+            rounds=PLAIN,
+            max_iter=n,
+            checkpoint=path,
+        ).n_iter
+
+    learn(n=3)
+    for change in (
+        {"alpha": 100.0},
+        {"affine": True},
+        {"dims": np.array([[2, 1, 2]])},
+        {"targets": np.array([[1, 0, 2]])},
+    ):
+        with pytest.raises(ValueError, match="other settings"):
+            learn(**change)
+    for rows in (wrong[2:4], np.r_[wrong[:2], wrong[:4]]):  # all of them errors, as before
+        with pytest.raises(ValueError, match="other data"):
+            learn(rows)
+    assert learn() == 5
+    save_arrays(path, {"x": np.zeros(1)}, {"schema": "capslit.em/1"})
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="another version of capslit; delete it, or pass another"):
+        learn()
+    assert path.read_bytes() == before
+
+
+def test_parameters_may_be_zero_or_infinite_for_a_checkpoint():
+    leaves = ([0.0, 0], [1e300, 1e300], [-np.inf, 1], [np.nan, 1], [5e-324, 0])
+    marks = [tuple(em_checkpoint.fingerprint((np.array(leaf),))) for leaf in leaves]
+    assert np.all(np.isfinite(marks))
+    assert len(set(marks)) == 4  # of the infinite and the NaN nothing is left
+
+
+# ── other arrays
+
+
+def other_namespaces():
+    import array_api_strict
+
+    yield pytest.param(array_api_strict, id="array_api_strict")
+    if importlib.util.find_spec("torch"):
+        import array_api_compat.torch as torch
+
+        yield pytest.param(torch, id="torch")
+    else:
+        yield pytest.param(
+            None,
+            id="torch",
+            marks=pytest.mark.skip(reason="PyTorch is not installed; pip install capslit[torch]"),
+        )
+
+
+@together("xp", list(other_namespaces()))
+@together("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("options", [{}, {"mixed": True, "affine": True, "weighted": True}])
+def test_other_array_libraries_agree_with_numpy(xp, architecture, options):
+    model, start, data = problem(11, n=300, m=3, d=2, p=4, architecture=architecture, **options)
+    solver = LeastSquares(xp.asarray(model.solver.root), model.solver.which, model.solver.rank)
+    there = CapsuleRegression(model.targets, model.dims, solver, model.alpha, model.affine)
+    moved = tuple(None if a is None else xp.asarray(a) for a in data)
+    first = CapsuleParameters(xp.asarray(start.weights))
+    ways = [{"momentum": 0.5}]
+    if not options and architecture == "multiclass":
+        ways += [{"acceleration": method} for method in METHODS[::2]]
+    for settings in ways:
+        settings |= {"rounds": TWO, "max_iter": 8}
+        held = (data[0][:50], data[1][:50], None)
+        ours = em.fit(model, start, data, validation=held, **settings)
+        held = (moved[0][:50, :], moved[1][:50], None)
+        run = em.fit(there, first, moved, validation=held, **settings)
+        assert type(run.parameters.weights) is type(first.weights)
+        weights = np.asarray(run.parameters.weights)
+        assert np.allclose(weights, ours.parameters.weights, rtol=1e-6, atol=1e-8)
+        for name in ("objective", "validation_error"):
+            found, wanted = run.history[name], ours.history[name]
+            assert np.allclose(found, wanted, rtol=1e-6, equal_nan=True)
+
+
+def test_float32_follows_float64_and_progress_is_shown_on_request(capsys):
+    model, start, (X, y, _) = problem(12, n=2000, m=5, d=4, p=8)
+    single, double = (
+        em.fit(model, start, (X.astype(t), y, None), rounds=PLAIN, max_iter=20, progress=True)
+        for t in (np.float32, np.float64)
+    )
+    path = double.history["log_likelihood"]
+    assert np.allclose(single.history["log_likelihood"], path, rtol=1e-5)
+    assert "round 1 of 1" in capsys.readouterr().out
+
+
+# ── what is remembered of a block
+
+
+@together("architecture", ["multiclass", "ovo"])
+def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
+    """Other inputs, weights or problems with the same labels give what they give alone; prepared
+    labels are checked where they are used with other examples, or were changed by arithmetic.
+    """
+    model, parameters, data = problem(2, m=3, d=2, p=4, n=40, architecture=architecture)
+    x, y, w = model.prepare(data)
+    light = np.linspace(0.5, 1, 40)
+    first = model.select(np.array([0])), CapsuleParameters(parameters.weights[:1])
+    for batch in ((x, y, w), (x, y, light), (2 * x, y, w), (x, y, w), (x[:9], y[:9], w)):
+        for some, start in ((model, parameters), first, (model, parameters)):
+            alone = some.e_step(start, (batch[0], np.array(batch[1]), batch[2]))
+            assert all(np.array_equal(a, b) for a, b in zip(some.e_step(start, batch), alone))
+            assert np.array_equal(some.count_errors(start, batch).errors, alone.errors)
+    with pytest.raises(ValueError, match="y has shape"):
+        model.e_step(parameters, (x[:9], y, w))
+    with pytest.raises(ValueError, match="y must|labels"):
+        model.e_step(parameters, (x, y + 3, w))
+    assert type(y.max()) is np.int64 and type(y[:5]) is type(y) and type(y + 0) is np.ndarray
+
+
+@together("dtype", [np.float64, np.float32])
+@together("weighted", [False, True])
+@together("affine", [False, True])
+def test_small_blocks_of_pairs_are_summed_as_large_ones(dtype, weighted, affine, monkeypatch):
+    """Ties go to the first class, and an example that is far away does not disturb problems that
+    do not see it.
+    """
+    model, parameters, (x, y, _) = problem(2, m=3, d=2, p=4, n=60, architecture="ovo")
+    rng, tolerance = np.random.default_rng(0), 1e3 * np.finfo(dtype).eps
+    x, w = x.astype(dtype), rng.random(60).astype(dtype) if weighted else None
+    if affine:
+        model = replace(model, affine=True)
+        parameters = CapsuleParameters(rng.standard_normal((*parameters.weights.shape[:3], 5)))
+    far = np.where(y[:, None] == 2, np.finfo(dtype).max ** 0.6, 1).astype(dtype) * x
+    for inputs in (x, 0 * x, far):
+        batch, found = (inputs, y, w), []
+        for small in (2**12, 0):
+            monkeypatch.setattr(CapsuleRegression, "small", small)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                found.append(
+                    (model.e_step(parameters, batch), model.count_errors(parameters, batch))
+                )
+        monkeypatch.undo()
+        for ours, theirs in zip(*found):
+            for a, b in zip(ours, theirs):
+                size = np.max(np.abs(b), initial=1, where=np.isfinite(b))
+                assert np.allclose(a, b, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+    assert np.all(np.isfinite(ours.errors[0])) and not np.all(np.isfinite(ours.errors[1:]))
+
+
+# ── the classifier: accelerated, expanded, and batch by batch
+
+
+def test_the_expanded_step_is_the_plain_one_times_one_number():
+    model, start, data = problem(3, m=4, d=3, p=5, n=200, architecture="ovo", weighted=True)
+    expanded = ExpandedCapsuleRegression(model.targets, model.dims, model.solver)
+    step = model.m_step(start, model.e_step(start, data)).weights
+    ratio = expanded.m_step(start, expanded.e_step(start, data)).weights / step
+    assert np.allclose(ratio, ratio[:, :1, :1, :1], rtol=1e-10) and np.all(ratio != 1)
+
+
+X, Y = classes(120)
+BATCHES = np.array_split(np.arange(120), 4)
+
+
+@together("acceleration", [None, "squarem", "anderson", "safe-momentum"])
+@together("architecture", ARCHITECTURES)
+def test_the_classifier_is_hurried_by_all_of_them(acceleration, architecture, tmp_path):
+    quick = {"thresholds": (0.5, 0), "patience": (6, 4), "n_jobs": 1, "architecture": architecture}
+    path = tmp_path / "run.npz"
+    CapsuleClassifier.paper(2, **quick).fit(X, Y, checkpoint=path)
+    for expansion in (False, True):
+        hurried = {"acceleration": acceleration, "parameter_expansion": expansion}
+        model = CapsuleClassifier.paper(2, **quick, **hurried).fit(X, Y)
+        assert model.score(X, Y) > 0.9
+        assert ("accepted" in model.history_) == (acceleration is not None)
+        if acceleration or expansion:
+            with pytest.raises(ValueError, match="other settings"):
+                model.fit(X, Y, checkpoint=path)
+
+
+def learner(online, **settings):
+    return CapsuleClassifier.paper(2, online=online, n_jobs=1, fit_intercept=False, **settings)
+
+
+def passes(model, batches=BATCHES, count=1):
+    for _ in range(count):
+        for name, rows in enumerate(batches):
+            model.partial_fit(X[rows], Y[rows], classes=np.arange(3), batch=name)
+    return model
+
+
+def log_likelihood(model, rows=slice(None)):
+    return np.sum(model.predict_log_proba(X[rows])[np.arange(len(Y[rows])), Y[rows]])
+
+
+def residuals(model, E, rows):
+    "Half the squared distance of posterior means E from the poses."
+    return np.sum((E - np.einsum("idp,np->nid", model.coef_, X[rows])) ** 2) / 2
+
+
+def test_incremental_em_is_em_where_it_must_be():
+    "With one batch; and its fixed points, which it reaches faster, are those of EM."
+    steps = {"thresholds": (0,), "patience": (9,), "momentum": 0, "monitor": "likelihood"}
+    online = passes(learner(Incremental()), [np.arange(120)], 3)
+    with pytest.warns(ConvergenceWarning):
+        whole = learner(None, max_iter=4, **steps).fit(X, Y)
+    np.testing.assert_allclose(online.coef_, whole.coef_, rtol=1e-9, atol=1e-12)
+    online = passes(learner(Incremental(), alpha=1 / 120), count=8)
+    moments, gram, weight = online._online.kept
+    left = sum(part for _, _, part in online._online.batches)
+    np.testing.assert_allclose(moments, left, rtol=1e-10)
+    np.testing.assert_allclose(gram[0], X.T @ X, rtol=1e-10)
+    assert weight.tolist() == [120]
+    with pytest.warns(ConvergenceWarning):
+        whole = learner(None, max_iter=9, alpha=1 / 120, **steps).fit(X, Y)
+    assert log_likelihood(online) > log_likelihood(whole)
+    passes(online, count=300)
+    moments = np.einsum("nid,np->idp", online.posterior_mean(X, Y), X)
+    image = moments @ np.linalg.inv(X.T @ X + np.eye(5))
+    near = 1e-3 * np.abs(online.coef_).max()
+    np.testing.assert_allclose(image, online.coef_, rtol=1e-3, atol=near)
+
+
+def test_incremental_em_never_lowers_what_it_climbs():
+    """Neal and Hinton's function of posteriors and weights: each batch's bound, made at the weights
+    of its own last E-step.
+    """
+    model = passes(learner(Incremental()))
+    bounds, climbed = {}, []
+    for _ in range(4):
+        for name, rows in enumerate(BATCHES):
+            E = model.posterior_mean(X[rows], Y[rows])
+            bounds[name] = (E, rows, log_likelihood(model, rows) + residuals(model, E, rows))
+            model.partial_fit(X[rows], Y[rows], batch=name)
+            if len(bounds) == len(BATCHES):
+                parts = bounds.values()
+                climbed.append(sum(top - residuals(model, E, rows) for E, rows, top in parts))
+                assert climbed[-1] <= log_likelihood(model) + 1e-8  # a lower bound
+    assert len(climbed) == 13 and np.diff(climbed).min() > 0
+
+
+@together("aggressiveness", [0.05, 1.0, 1e6])
+def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
+    "For an example the formula; for a batch, the minimum."
+    model = learner(PassiveAggressive(aggressiveness)).partial_fit(X, Y, classes=np.arange(3))
+    W, x, label = model.coef_.copy(), X[:1], Y[:1]
+    residual = model.posterior_mean(x, label)[0] - W @ x[0]
+    model.partial_fit(x, label)
+    step = residual[:, :, None] * x[0] / (x[0] @ x[0] * (1 + 1 / (2 * aggressiveness)))
+    np.testing.assert_allclose(model.coef_, W + step, rtol=1e-6, atol=1e-9)
+    W, rows = model.coef_.copy(), slice(20)
+    E = model.posterior_mean(X[rows], Y[rows])
+    C = aggressiveness / np.mean(np.sum(X[rows] ** 2, axis=1))
+
+    def cost(V):
+        model.coef_ = V
+        return np.sum((V - W) ** 2) / 2 + 2 * C * residuals(model, E, rows)
+
+    best = model.partial_fit(X[rows], Y[rows]).coef_
+    lowest = cost(best)
+    for noise in 1e-4 * np.random.default_rng(0).standard_normal((50, *W.shape)):
+        assert lowest < cost(best + noise)
+
+
+@together("online", [Stepwise(), Incremental(), PassiveAggressive(0.1)])
+@together("architecture", ARCHITECTURES)
+def test_learning_goes_on_after_loading(online, architecture, tmp_path):
+    model = learner(online, architecture=architecture)
+
+    def step(model, b):
+        name = f"part {b}" if isinstance(online, Incremental) else None
+        rows = BATCHES[b]
+        model.partial_fit(X[rows], Y[rows], classes=np.arange(3), batch=name)
+
+    for b in (0, 1, 2, 3, 0):
+        step(model, b)
+    model.save(tmp_path / "model.npz")
+    loaded = CapsuleClassifier.load(tmp_path / "model.npz")
+    for b in (1, 2, 3, 0, 1):
+        step(model, b)
+        step(loaded, b)
+    assert np.array_equal(model.coef_, loaded.coef_) and model.score(X, Y) > 0.6
+
+
+def test_batches_must_be_named_rightly():
+    half = X[60:], Y[60:]
+    model = learner(Incremental()).partial_fit(X[:60], Y[:60], classes=np.arange(3), batch="first")
+    before = model.coef_.copy()
+    with pytest.raises(ValueError, match="batch must name"):
+        model.partial_fit(*half)
+    with pytest.raises(TypeError, match="batch must be"):
+        model.partial_fit(*half, batch=1.5)
+    with pytest.raises(ValueError, match="'first' came back with other examples"):
+        model.partial_fit(*half, batch="first")
+    with pytest.raises(ValueError, match="batch must name"):
+        learner(None).partial_fit(X, Y, classes=np.arange(3), batch=1)
+    assert np.array_equal(model.coef_, before) and model._online.names == ["first"]
+    # another way of learning begins anew, from the weights
+    model.set_params(online=Stepwise()).partial_fit(X, Y)
+    assert model._online.steps == 1 and not model._online.batches

@@ -175,6 +175,7 @@ def _climb(gain, start, largest, moves=_MOVES):
     best = gain(*start)
     failures = 0  # in a row
     while failures < len(moves):
+        # a move that has helped is tried again first
         m, r = map(_scaled, sizes, moves[0], (1, 0), largest)
         value = gain(m, r) if (m, r) != sizes else -np.inf
         if value > best:
@@ -256,6 +257,7 @@ class _Trials:
             print(
                 f"{_described(*size)}: examples left out have a log-likelihood of {total[best]:.6g}"
             )
+        # a stack needs the log-densities themselves, not their sums
         if self.density.stacked and np.any(log_densities):
             for share, row, value in zip(self.shares, log_densities, total):
                 if value > -np.inf:
@@ -471,7 +473,7 @@ class _Stack(_Choice):
         self.n_factors_ = r
         self.noise_ = "diagonal"  # members of all kinds are of this one
         self.tied_ = False
-        self.added_noise_ = min(shares)
+        self.added_noise_ = min(shares)  # all members have at least this much
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #stack-1-1
 def _member(weight, m, r, kind, share):

@@ -14,9 +14,8 @@ import numpy as np
 from array_api_compat import device as array_device
 
 from ..arrays import namespace, to_numpy
-from ..validation import as_floating, check_choice, check_number, check_shape
 from capslit.mixtures.gaussian import (
-    checked_like,
+    in_precision,
     log_proportions,
     log_sum,
     measured,
@@ -274,19 +273,6 @@ def _stacked(sums):
         problems.append([xp.astype(a, xp.float64) for a in arrays])
     return [xp.stack(parts) for parts in zip(*problems)]
 
-# %% ../../nbs/mixtures/factor_analysis.ipynb #cell-064
-def _checked_batch(parameters, batch):
-    "The batch (x, weight, tangents) as floating arrays that fit the parameters, or an error."
-    k, m, p, r = np.shape(parameters.loadings)
-    for name, shape in {"log_weights": (k, m), "means": (k, m, p), "log_noise": (k, m, p)}.items():
-        check_shape(name, getattr(parameters, name), shape)
-    x, weight, tangents = batch
-    x = check_shape("x", as_floating("x", x), (None, p))
-    n = x.shape[0]
-    weight = checked_like("weight", weight, (n,), x)
-    tangents = checked_like("tangents", tangents, (n, None, p), x)
-    return x, weight, tangents
-
 # %% ../../nbs/mixtures/factor_analysis.ipynb #cell-065
 def _statistics(batch, q, z, form, likelihood, bound, added):
     "ManifoldStatistics of a batch measured from the origin; responsibilities q, whitened codes z."
@@ -525,15 +511,6 @@ class LinearManifolds:
     floor: float = 0.0
     origin: object = None
 
-    def __post_init__(self):
-        check_choice(
-            "noise",
-            self.noise,
-            ("diagonal", "isotropic", "none"),
-        )
-        for name, least in (("temperature", 1e-300), ("added", 0), ("floor", 0)):
-            check_number(name, getattr(self, name), at_least=least)
-
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
@@ -593,23 +570,16 @@ class LinearManifolds:
         """log π_j + log N_j(x) (k, m, b) of a block x (b, p), which may have moved along tangents
         (b, t, p) if given.
         """
-        x, _, tangents = _checked_batch(parameters, (x, None, tangents))
         joint, z, form, x = self._evaluated(parameters, x)
         if tangents is None:
             return joint
-        return joint + _freed(form, x, z, tangents)
+        return joint + _freed(form, x, z, in_precision(tangents, x))
 
     def _evaluated(self, parameters, x):
         """Joint log-densities, whitened codes, the `_Form` and the examples measured from the
         origin.
         """
         parameters = self.admissible(parameters)
-        r = parameters.loadings.shape[-1]
-        if self.noise == "none" and r > x.shape[1]:
-            raise ValueError(
-                f"loadings has {r} columns for {x.shape[1]} features; "
-                "PCA has at most one per feature"
-            )
         x = measured(x, self.origin)
         form = _form(parameters, self.noise != "none")
         joint, z = _log_joint(parameters.log_weights, form, x)
@@ -617,7 +587,9 @@ class LinearManifolds:
 
     def e_step(self, parameters: ManifoldParameters, batch: tuple) -> _ManifoldStatistics:
         "ManifoldStatistics of a batch."
-        x, weight, tangents = _checked_batch(parameters, batch)
+        x, weight, tangents = batch
+        weight = in_precision(weight, x)
+        tangents = in_precision(tangents, x)
         joint, z, form, x = self._evaluated(parameters, x)
         responsibilities = _winner if self.hard else log_sum
         likelihood, q = responsibilities(joint)

@@ -149,6 +149,7 @@ def _three(batch, start):
 def _with_tangents(data, tangents):
     "`TrainingData` whose batches are (x, weight, tangents)."
     if not isinstance(data.batches, tuple):
+        # rows of a stream have no numbers by which tangents could be found
         if tangents is not None:
             raise ValueError("tangents can be given only with X in memory; pass X as an array")
         return replace(data, batches=data.batches.apply(_three))
@@ -273,6 +274,7 @@ class _Fit(EMEstimator, MixtureExamples):
                 labels = nearest(X, given["means"])
             elif m > 1:
                 labels = self._labels(X, weight, tangents, rng)
+            # some noise in every direction, or a component could collapse at once
             parameters = start(X, ones, tangents, labels, (m, r), 1e-3 * unit)
             starts.append(parameters._replace(**given))
         stacked = ManifoldParameters(*map(np.stack, zip(*starts)))
@@ -512,7 +514,7 @@ class MixtureOfPCA(_Mixture):
             origin=origin,
         )
         start = start._replace(
-            log_weights=np.zeros_like(start.log_weights),
+            log_weights=np.zeros_like(start.log_weights),  # components are not weighed
             log_noise=np.full_like(start.log_noise, math.log(temperature)),
         )
         return model, start
@@ -547,6 +549,7 @@ class MixtureOfPCA(_Mixture):
 
     def _fitted(self):
         "The model and its parameters from the public attributes."
+        # any origin near the data saves digits; this one needs no attribute
         origin = self.weights_ @ self.means_
         m, p = self.means_.shape
         model = LinearManifolds(

@@ -63,9 +63,20 @@ def test_floating_types_are_kept_and_other_numbers_converted(dtype):
     T = tangent_vectors(images)
     flat = smooth(images).reshape(60, -1)
     kept = dtype if dtype in (np.float32, np.float64) else T.dtype
-    assert {a.dtype for a in (T, flat, _tangent_basis(T), tangent_distance(flat, flat, T, T))} == {
-        np.dtype(kept)
-    }
+    assert {
+        a.dtype
+        for a in (
+            T,
+            flat,
+            _tangent_basis(T),
+            tangent_distance(
+                flat,
+                flat,
+                T,
+                T,
+            ),
+        )
+    } == {np.dtype(kept)}
     assert np.allclose(T, tangent_vectors(images.astype(float)), atol=1e-6)
 
 
@@ -134,7 +145,13 @@ def least_squares(d, plane, spring=0.0):
 
 @examples(40)
 @given(
-    st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 1.0]), st.integers(0, 5), st.integers(0, 5)
+    st.integers(
+        0,
+        10**6,
+    ),
+    st.sampled_from([0.0, 0.01, 1.0]),
+    st.integers(0, 5),
+    st.integers(0, 5),
 )
 def test_distances_are_least_squares(seed, spring, j, l):
     rng = np.random.default_rng(seed)
@@ -195,7 +212,16 @@ def test_nothing_to_compare_and_nowhere_to_go():
         ((X, X), {"spring": -1}, "spring must"),
         ((X, X), {"candidates": np.zeros((60, 3))}, "candidates must hold row numbers"),
         *(
-            ((X, X), {"candidates": np.full((60, 3), i)}, "candidates must hold .* from 0 to 59")
+            (
+                (X, X),
+                {
+                    "candidates": np.full(
+                        (60, 3),
+                        i,
+                    )
+                },
+                "candidates must hold .* from 0 to 59",
+            )
             for i in (60, -1)
         ),
         ((X, X), {"candidates": np.zeros(60, int)}, "candidates has shape"),
@@ -224,16 +250,23 @@ def test_moved_images_find_themselves(sides):
     moved = IMAGES + 0.9 * tangent_vectors(IMAGES, 0)[:, 2].reshape(IMAGES.shape)
     model = TangentDistanceClassifier(sides=sides, sigma=0, spring=0).fit(X, Y)
     distances, rows = model.kneighbors(moved.reshape(60, -1))
-    assert np.array_equal(rows[:, 0], np.arange(60)) and np.allclose(distances, 0, atol=1e-4)
+    assert np.array_equal(rows[:, 0], np.arange(60))
+    assert np.allclose(distances, 0, atol=1e-4)
 
 
 @pytest.mark.parametrize("sides", [0, 1, 2])
 def test_all_candidates_are_as_good_as_none(sides):
     distances, wanted = (
-        TangentDistanceClassifier(3, sides=sides, n_candidates=c).fit(X, Y).kneighbors(TEST)[0]
+        TangentDistanceClassifier(3, sides=sides, n_candidates=c)
+        .fit(
+            X,
+            Y,
+        )
+        .kneighbors(TEST)[0]
         for c in (59, None)
     )
-    assert np.allclose(distances, wanted, atol=1e-6) and np.all(np.diff(wanted, axis=1) >= 0)
+    assert np.allclose(distances, wanted, atol=1e-6)
+    assert np.all(np.diff(wanted, axis=1) >= 0)
 
 
 def test_neighbours_vote():
@@ -248,7 +281,8 @@ def test_neighbours_vote():
 def test_images_need_not_be_square():
     wide = np.concatenate([IMAGES, np.zeros_like(IMAGES)], axis=2).reshape(60, -1)
     model = TangentDistanceClassifier(image_shape=(8, 16)).fit(wide, Y)
-    assert model.image_shape_ == (8, 16) and np.array_equal(model.predict(wide), Y)
+    assert model.image_shape_ == (8, 16)
+    assert np.array_equal(model.predict(wide), Y)
     assert TangentDistanceClassifier().fit(wide, Y).image_shape_ == (1, 128)
     assert TangentDistanceClassifier().fit(X, Y).image_shape_ == (8, 8)
 
@@ -257,7 +291,8 @@ def test_images_need_not_be_square():
 def test_scale_of_the_images_does_not_matter(factor):
     usual = TangentDistanceClassifier().fit(X, Y).kneighbors(TEST)
     scaled = TangentDistanceClassifier().fit(factor * X, Y).kneighbors(factor * TEST)
-    assert np.allclose(scaled[0] / factor, usual[0]) and np.array_equal(scaled[1], usual[1])
+    assert np.allclose(scaled[0] / factor, usual[0])
+    assert np.array_equal(scaled[1], usual[1])
 
 
 def test_blank_and_equal_images():

@@ -39,7 +39,7 @@ def _kernels(sigma):
     "Weights that smooth by a Gaussian, and that smooth and differentiate; lengths in pixels."
     radius = max(1, int(np.ceil(4 * sigma)))
     k = np.arange(-radius, radius + 1.0)
-    width = 2 * max(sigma, 0.02) ** 2
+    width = 2 * max(sigma, 0.02) ** 2  # at sigma = 0 a single pixel
     smoothing = np.exp(-(k**2) / width)
     # less its value one pixel away, where a narrow Gaussian would underflow to 0
     fall = np.maximum(k**2 - 1, 0) / width
@@ -155,6 +155,7 @@ def _thickness(down, right):
     relative = length / _divisors(largest)  # its square does not underflow
     total = np.sum(relative, axis=(1, 2), keepdims=True)
     squares = np.sum(relative**2, axis=(1, 2), keepdims=True)
+    # scaled to the ink that edges moving by one pixel would add
     return relative * length * (total / _divisors(squares))
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-012
@@ -199,7 +200,7 @@ def tangent_vectors(
     n, height, width = images.shape
     down, right = _derivatives(images, sigma, mode)
     if unit == "pixel":
-        radius = np.sqrt(height * width) / 2
+        radius = np.sqrt(height * width) / 2  # half the side of a square of this area
     else:
         radius = 1
     velocity = _velocities(height, width, radius, images.dtype)
@@ -235,17 +236,11 @@ def _tangent_basis(tangents):
     array of shape (n, min(J, p), p)
         Orthonormal rows, and rows of zeros where tangents are linearly dependent.
     """
-    T = check_shape(
-        "tangents",
-        as_floating("tangents", tangents),
-        (None, None, None),
-    )
-    T = check_values("tangents", np.asarray(T))
-    n, J, p = T.shape
-    if 0 in T.shape:
-        return np.zeros((n, min(J, p), p), T.dtype)
-    largest = np.abs(T).max(axis=2, keepdims=True)
-    T = T / _divisors(largest)  # the norm cannot overflow then
+    n, J, p = tangents.shape
+    if 0 in tangents.shape:
+        return np.zeros((n, min(J, p), p), tangents.dtype)
+    largest = np.abs(tangents).max(axis=2, keepdims=True)
+    T = tangents / _divisors(largest)  # the norm cannot overflow then
     # tangents in other units span the same plane, but would count as dependent
     lengths = np.linalg.norm(T, axis=2, keepdims=True)
     T /= _divisors(lengths)
@@ -677,7 +672,7 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         X, y = check_labelled(self, X, y)
         self._check_numbers(len(X))
         self.image_shape_ = check_image_shape(self.image_shape, X.shape[1])
-        self.scale_ = float(np.abs(X).max()) or 1.0
+        self.scale_ = float(np.abs(X).max()) or 1.0  # blank images have no scale
         self.classes_, self.labels_ = np.unique(y, return_inverse=True)
         self.examples_, self.bases_ = self._planes(X, self.sides > 0)
         self.middle_ = self.examples_.mean(axis=0)

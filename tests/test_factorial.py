@@ -29,7 +29,13 @@ def quantizer(d=2, k=3, **settings):
 def sums(n=60, p=5, shape=(2, 3), noise=0.1, seed=0):
     "Sums of random causes, and the causes (n, d)."
     rng = np.random.default_rng(seed)
-    causes, states = rng.standard_normal((*shape, p)), rng.integers(shape[1], size=(n, shape[0]))
+    causes, states = (
+        rng.standard_normal((*shape, p)),
+        rng.integers(
+            shape[1],
+            size=(n, shape[0]),
+        ),
+    )
     made = np.sum(causes[np.arange(shape[0]), states], axis=1)
     return made + noise * rng.standard_normal((n, p)), states
 
@@ -73,7 +79,8 @@ def test_scores_beyond_enumeration_are_bounds():
     X = sums(50, 6, (3, 3))[0]
     for e_step in ("mean_field", "truncated", "gibbs"):
         model = quantizer(20, 3, e_step=e_step, max_iter=3).fit(X)
-        assert not model.exact_scores_ and np.all(np.isfinite(model.score_samples(X)))
+        assert not model.exact_scores_
+        assert np.all(np.isfinite(model.score_samples(X)))
 
 
 def test_the_best_of_several_starts_is_kept():
@@ -91,7 +98,8 @@ def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
         quantizer(priors="learned", tol=1e-7, max_iter=2000, acceleration=how).fit(X)
         for how in (None, acceleration)
     )
-    assert fast.lower_bound_ > plain.lower_bound_ - 1e-3 and fast.n_iter_ < plain.n_iter_
+    assert fast.lower_bound_ > plain.lower_bound_ - 1e-3
+    assert fast.n_iter_ < plain.n_iter_
     assert np.allclose(fast.priors_.sum(axis=1), 1, atol=1e-12)
 
 
@@ -99,7 +107,14 @@ def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
 @together("acceleration", [Squarem(), Anderson()], ids=repr)
 def test_a_leap_that_is_discarded_is_not_remembered(inference, acceleration):
     X = sums(100, 4, (3, 3), noise=0.7)[0]
-    model = FactorialVectorModel(3, 3, inference, noise="learned", priors="learned", n_examples=100)
+    model = FactorialVectorModel(
+        3,
+        3,
+        inference,
+        noise="learned",
+        priors="learned",
+        n_examples=100,
+    )
     start, data = model.initialise(X, 4, 0), (X, None, np.arange(100))
     settings = {"rounds": [em.Round(99)], "max_iter": 60, "n_threads": 1}
     history = em.fit(model, start, data, acceleration=acceleration, **settings).history
@@ -144,7 +159,10 @@ def test_noise_may_be_known():
 def test_settings_of_the_e_step_may_change_after_learning():
     model = quantizer().fit(BASE)
     exact = model.transform(BASE)
-    assert np.allclose(exact, model.set_params(e_step=Truncated(9), n_vectors=7).transform(BASE))
+    assert np.allclose(
+        exact,
+        model.set_params(e_step=Truncated(9), n_vectors=7).transform(BASE),
+    )
 
 
 @pytest.mark.parametrize("e_step", [Truncated(9), MeanField(7), Gibbs(3, 1), Exact()], ids=str)
@@ -160,4 +178,5 @@ def test_files_with_the_settings_of_all_e_steps_as_parameters_are_read(e_step, t
     meta["parameters"] |= former | {"e_step": name[type(e_step)]}
     save_arrays(path, arrays, meta | {"schema": "capslit.FactorialVectorQuantizer/1"})
     found = FactorialVectorQuantizer.load(path)
-    assert found.e_step == e_step and np.array_equal(found.transform(BASE), model.transform(BASE))
+    assert found.e_step == e_step
+    assert np.array_equal(found.transform(BASE), model.transform(BASE))

@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 from capslit.factorial.chains import (
     ChainParameters,
     FactorialChains,
-    _product_step,
     _sweep,
     most_probable_path,
     simulate,
@@ -60,31 +59,25 @@ def test_states_likelihoods_and_best_paths_are_those_of_all_paths(seed):
     lengths[0] = T
     parameters = random_parameters(rng, d, k, p, s=2, zeros=seed % 4 == 3)
     Y = 1.5 * rng.normal(size=(3, T, p))
-    states, likelihood = FactorialChains().infer(parameters, Y, lengths)
-    expected, bound = FactorialChains("mean_field").infer(parameters, Y, lengths)
+    (states, likelihood), (expected, bound) = (
+        model.infer(parameters, Y, lengths)
+        for model in (FactorialChains(), FactorialChains("mean_field"))
+    )
+    likelihood, bound = np.sum(likelihood, axis=1), np.sum(bound, axis=1)
     best = most_probable_path(ChainParameters(*(leaf[:1] for leaf in parameters)), Y, lengths)
     assert np.all(bound <= likelihood + 1e-9)
     if d == 1:
-        assert np.allclose(bound, likelihood) and np.allclose(states, expected)
+        assert np.allclose(bound, likelihood)
+        assert np.allclose(states, expected)
     for q, n in np.ndindex(2, 3):
         T = lengths[n]
         paths, joint = every_path(parameters, q, Y[n, :T])
         share = np.exp(joint - logsumexp(joint))
         found = np.einsum("q,qtia->tia", share, np.eye(k)[paths]).reshape(T, d * k)
-        assert np.isclose(likelihood[q, n], logsumexp(joint))
-        assert np.allclose(states[n, :T, q], found) and not states[n, T:].any()
+        assert np.isclose(likelihood[n, q], logsumexp(joint))
+        assert np.allclose(states[n, :T, q], found)
+        assert not states[n, T:].any()
         assert q or np.array_equal(best[n, :T], paths[np.argmax(joint)])
-
-
-@pytest.mark.parametrize("d, k", [(1, 3), (2, 3), (4, 2)])
-def test_step_is_a_kronecker_product(d, k):
-    rng = np.random.default_rng(d)
-    matrices = rng.random((d, 1, k, k))
-    x = rng.normal(size=(1, k**d, 5))
-    large = np.ones((1, 1))
-    for A in matrices[:, 0]:
-        large = np.kron(large, A)
-    assert np.allclose(_product_step(x, matrices)[0], large.T @ x[0])
 
 
 def test_what_stands_in_the_padding_does_not_matter():
@@ -106,7 +99,8 @@ def test_memory_is_that_of_the_active_problems():
     chosen, rows = ChainParameters(*(leaf[[0, 2]] for leaf in parameters)), np.array([2, 0, 3, 1])
     model = model.with_memory(start, found).select(np.array([0, 2]))
     model.e_step(chosen, (Y[rows], None, rows))
-    assert np.all(found[1] == 0.5) and np.all(start == 0.5)
+    assert np.all(found[1] == 0.5)
+    assert np.all(start == 0.5)
     assert np.allclose(found[[0, 2]], all_found[[0, 2]], rtol=0, atol=1e-12)
     assert not np.any(np.all(found[0] == 0.5, axis=(1, 2, 3)))
 
@@ -128,11 +122,13 @@ def test_long_sequences_do_not_underflow():
     Y, states = simulate(truth, 1, 10_000, 0)
     expected, likelihood = FactorialChains().infer(truth, Y)
     expected = expected.reshape(10_000, 2, 3)
-    assert np.isfinite(likelihood).all() and likelihood[0, 0] < -5000
+    assert np.isfinite(likelihood).all()
+    assert np.sum(likelihood) < -5000
     assert np.allclose(expected.sum(axis=2), 1, atol=1e-10)
     assert np.mean(expected.argmax(axis=2) == states[0]) > 0.9
     bound = FactorialChains("mean_field", n_sweeps=2).infer(truth, Y)[1]
-    assert np.isfinite(bound).all() and bound[0, 0] <= likelihood[0, 0]
+    assert np.isfinite(bound).all()
+    assert np.sum(bound) <= np.sum(likelihood)
 
 
 def test_impossible_and_sharp_observations():
@@ -143,7 +139,8 @@ def test_impossible_and_sharp_observations():
     Y = np.array([[[0.0], [3], [0], [1], [0], [3.0]]])
     for model in (FactorialChains(), FactorialChains("mean_field")):
         states, value = model.infer(parameters, Y)
-        assert np.isfinite(value).all() and np.allclose(states.sum(axis=3), 2)
+        assert np.isfinite(value).all()
+        assert np.allclose(states.sum(axis=3), 2)
 
 
 # ── the estimator
@@ -156,7 +153,12 @@ def fitted():
     A = np.array([0.9 * eye + 0.05 * (1 - eye), 0.3 * eye + 0.7 * np.roll(eye, 1, axis=1)])
     W = 1.5 * rng.normal(size=(1, 6, 3))
     with np.errstate(divide="ignore"):
-        truth = ChainParameters(np.full((1, 2, 3), -np.log(3)), np.log(A)[None], W, np.log([0.16]))
+        truth = ChainParameters(
+            np.full((1, 2, 3), -np.log(3)),
+            np.log(A)[None],
+            W,
+            np.log([0.16]),
+        )
     X = simulate(truth, 10, 40, 1)[0].reshape(400, 3)
     settings = {"n_init": 6, "random_state": 0}
     return {
@@ -174,7 +176,8 @@ def test_noise_and_reconstructions_are_those_of_the_truth(fitted, e_step):
     assert abs(np.sqrt(np.mean(error**2)) - 0.4) < 0.05
     assert np.allclose(model.weights_.sum(axis=1), 0, atol=1e-9)
     path = model.history_["objective"]
-    assert model.converged_ and len(path) == model.n_iter_
+    assert model.converged_
+    assert len(path) == model.n_iter_
     assert np.all(np.diff(path) > -1e-8 * np.abs(path[1:]))
     assert np.isclose(path.max() / len(X), model.lower_bound_)
     rounding = 1e-6 if e_step == "exact" else 0.1
@@ -205,10 +208,14 @@ def test_score_and_decode_by_brute_force(fitted):
     )
     away = X - model.intercept_
     prefixes = [logsumexp(every_path(parameters, 0, away[:T])[1]) for T in range(1, 5)]
-    assert np.allclose(np.cumsum(model.score_samples(X)), prefixes)  # each given those before it
+    assert np.allclose(
+        np.cumsum(model.score_samples(X)),
+        prefixes,
+    )  # each given those before it
     paths, joint = every_path(parameters, 0, away)
     best, states = model.decode(X)
-    assert np.isclose(best, joint.max()) and np.array_equal(states, paths[np.argmax(joint)])
+    assert np.isclose(best, joint.max())
+    assert np.array_equal(states, paths[np.argmax(joint)])
 
 
 @E_STEPS
@@ -218,7 +225,8 @@ def test_short_sequences_and_single_states(e_step):
     short = model.fit(X[:6], lengths=[1] * 6)
     assert np.allclose(short.transitions_.sum(axis=2), 1)
     alone = model.set_params(n_states=1).fit(X)
-    assert np.allclose(alone.transform(X), 1) and np.all(alone.predict(X) == 0)
+    assert np.allclose(alone.transform(X), 1)
+    assert np.all(alone.predict(X) == 0)
 
 
 @E_STEPS
@@ -239,25 +247,6 @@ def test_log_densities_of_far_observations(fitted, e_step):
             assert np.allclose(log_densities[:2], near[:2])
         assert np.isclose(model.decode(X)[0], log_densities[2], rtol=1e-9)
         assert np.all(np.isfinite(model.transform(X)))
-
-
-def test_clear_errors_of_the_model():
-    rng = np.random.default_rng(0)
-    parameters, Y = random_parameters(rng, 2, 2, 3), rng.normal(size=(4, 5, 3))
-    for settings in ({"inference": "gibbs"}, {"floor": -1}, {"n_sweeps": 0}, {"sweep_tol": -1}):
-        with pytest.raises(ValueError, match=next(iter(settings))):
-            FactorialChains(**settings)
-    model = FactorialChains("mean_field", sequences=(4, 5, 2, 2))
-    model = model.with_memory(model.warm_starts(1))
-    for batch, message in (
-        ((Y[..., :2], None, None), "Y has shape"),
-        ((Y, [5, 5, 5], None), "lengths has shape"),
-        ((Y, [5, 6, 5, 5], None), "lengths must"),
-        ((Y, None, np.ones(3)), "row has shape"),
-        ((Y, None, None), "pass batches"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model.e_step(parameters, batch)
 
 
 def test_sequences_come_as_a_user_has_them():

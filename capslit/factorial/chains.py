@@ -18,14 +18,6 @@ from .. import em
 from ..em.stack import WarmStarts
 from .e_steps import configurations, factorised_moments, one_hot
 from .model import solve_weights
-from capslit.validation import (
-    as_floating,
-    check_choice,
-    check_count,
-    check_number,
-    check_shape,
-    check_values,
-)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-029
 class ChainParameters(NamedTuple):
@@ -103,20 +95,10 @@ def _forward(initial, matrices, log_outputs):
             predicted[t] = _product_step(filtered[t - 1], matrices)
         joint = np.log(predicted[t])
         joint += log_outputs[t]
-        np.maximum.reduce(
-            joint,
-            axis=1,
-            keepdims=True,
-            out=top[t],
-        )
+        top[t] = np.max(joint, axis=1, keepdims=True)
         joint -= top[t]
         np.exp(joint, out=joint)
-        np.add.reduce(
-            joint,
-            axis=1,
-            keepdims=True,
-            out=total[t],
-        )
+        total[t] = np.sum(joint, axis=1, keepdims=True)
         np.divide(joint, total[t], out=filtered[t])
     log_evidence = np.log(total) + top
     return predicted, filtered, log_evidence[:, :, 0]
@@ -178,34 +160,12 @@ def _transition_counts(matrices, smoothed, follows):
     return np.stack(counts, axis=1)
 
 # %% ../../nbs/factorial/chains.ipynb #cell-039
-def _checked_batch(parameters, batch):
-    "Y (n, T, p), lengths (n,) and row (n,) or None, or an error."
+def _prepared(batch):
+    "Y (n, T, p) in double precision, lengths (n,) and row (n,) or None."
     Y, lengths, row = batch
-    p = parameters.weights.shape[2]
-    Y = check_shape(
-        "Y",
-        as_floating("Y", Y),
-        (None, None, p),
-    ).astype(np.float64, copy=False)
+    Y = np.asarray(Y, np.float64)
     if lengths is None:
         lengths = np.full(Y.shape[0], Y.shape[1])
-    lengths = check_shape(
-        "lengths",
-        np.asarray(lengths),
-        (Y.shape[0],),
-    )
-    check_values(
-        "lengths",
-        lengths,
-        lower=1,
-        upper=Y.shape[1],
-    )
-    if row is not None:
-        row = check_shape(
-            "row",
-            np.asarray(row),
-            (Y.shape[0],),
-        ).astype(np.int64)
     return Y, lengths, row
 
 # %% ../../nbs/factorial/chains.ipynb #cell-040
@@ -484,47 +444,22 @@ def _blocks(model, parameters, Y, lengths, row):
         if model.inference == "exact":
             yield rows, _exact(parameters, outputs, mask)
         else:
-            numbers = None if model.memory is None else row[rows]
-            yield (
-                rows,
-                _remembered(
-                    model,
-                    parameters,
-                    outputs,
-                    mask,
-                    numbers,
-                ),
-            )
+            numbers = rows if row is None else row[rows]
+            yield rows, _remembered(model, parameters, outputs, mask, numbers)
 
 
 def _remembered(model, parameters, Y, mask, row):
-    "`_mean_field` from the memory of sequences numbered `row`, which its result then replaces."
-    sweeps = (model.n_sweeps, model.sweep_tol)
-    if model.memory is None:
-        return _mean_field(
-            parameters,
-            Y,
-            mask,
-            None,
-            *sweeps,
-        )
+    "`_mean_field`, from the memory of sequences `row` if there is one, which its result replaces."
     q, d, k = parameters.log_initial.shape
-    T = len(Y)
-    if model.streams is None:
-        streams = range(q)
-    else:
-        streams = model.streams
-    place = np.ix_(streams, row, range(T))
-    start, end = model.memory  # each (q, n, T, d, k)
-    inferred = _mean_field(
-        parameters,
-        Y,
-        mask,
-        start[place].transpose(2, 0, 3, 4, 1),
-        *sweeps,
-    )
-    states = inferred.states.reshape(T, q, d, k, -1)
-    end[place] = states.transpose(1, 4, 0, 2, 3)
+    streams = range(q) if model.streams is None else model.streams
+    place = np.ix_(streams, row, range(len(Y)))
+    warm_start = None
+    if model.memory is not None:  # two arrays (q, n, T, d, k)
+        warm_start = model.memory[0][place].transpose(2, 0, 3, 4, 1)
+    inferred = _mean_field(parameters, Y, mask, warm_start, model.n_sweeps, model.sweep_tol)
+    if model.memory is not None:
+        states = inferred.states.reshape(len(Y), q, d, k, -1)
+        model.memory[1][place] = states.transpose(1, 4, 0, 2, 3)
     return inferred
 
 # %% ../../nbs/factorial/chains.ipynb #cell-054
@@ -559,21 +494,6 @@ class FactorialChains(WarmStarts):
     streams: tuple | None = field(default=None, repr=False)  # numbers of the stacked problems
     # two arrays (q, n, T, d, k), see `WarmStarts`
     memory: tuple | None = field(default=None, repr=False, compare=False)
-
-    def __post_init__(self):
-        check_choice(
-            "inference",
-            self.inference,
-            ("exact", "mean_field"),
-        )
-        check_number("floor", self.floor, at_least=0)
-        check_count("n_sweeps", self.n_sweeps)
-        check_number(
-            "sweep_tol",
-            self.sweep_tol,
-            at_least=0,
-            infinite=True,
-        )
 
     @property
     def signature(self) -> dict:
@@ -625,12 +545,7 @@ class FactorialChains(WarmStarts):
 
     def e_step(self, parameters: ChainParameters, batch: tuple) -> _ChainStatistics:
         "ChainStatistics of a batch of sequences."
-        Y, lengths, row = _checked_batch(parameters, batch)
-        if row is None and self.memory is not None:
-            raise ValueError(
-                "row is None, but a memory needs the numbers of the sequences; "
-                "pass batches (Y, lengths, np.arange(n))"
-            )
+        Y, lengths, row = _prepared(batch)
         parts = (
             _statistics(inferred, parameters, Y[rows], lengths[rows])
             for rows, inferred in _blocks(self, parameters, Y, lengths, row)
@@ -643,20 +558,10 @@ class FactorialChains(WarmStarts):
         Y: np.ndarray,
         lengths: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        "Expected states (n, T, q, d·k), 0 in the padding, and log-likelihoods or bounds (q, n)."
-        states, terms = self.infer_each(parameters, Y, lengths)
-        return states, np.sum(terms, axis=1).T
-
-    def infer_each(
-        self,
-        parameters: ChainParameters,
-        Y: np.ndarray,
-        lengths: Any = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
         """Expected states (n, T, q, d·k), and the log-density of each observation given those
         before it, or its part of the bound (n, T, q). 0 in the padding.
         """
-        Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
+        Y, lengths, _ = _prepared((Y, lengths, None))
         q, d, k = parameters.log_initial.shape
         n, T, _ = Y.shape
         states = np.zeros((n, T, q, d * k))
@@ -707,7 +612,7 @@ def most_probable_path(
     -------
     (n, T, d) array of int
     """
-    Y, lengths, _ = _checked_batch(parameters, (Y, lengths, None))
+    Y, lengths, _ = _prepared((Y, lengths, None))
     _, d, k = parameters.log_initial.shape
     n, T, _ = Y.shape
     mask = _mask(lengths, T)

@@ -214,7 +214,7 @@ class _ChainsDensities(_ChainsFit):
         Over a sequence they add up to its log-likelihood; those of the mean field to its bound.
         """
         data = self._sequences(X, lengths)
-        _, terms = data.model.infer_each(
+        _, terms = data.model.infer(
             data.parameters,
             data.Y,
             data.lengths,

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, gammaln
 
-from ..arrays import to_numpy
 from ..em.stack import WarmStarts
 from capslit.factorial.e_steps import (
     Exact,
@@ -27,15 +26,7 @@ from capslit.factorial.e_steps import (
     squared_norms,
     uniform_numbers,
 )
-from capslit.validation import (
-    as_floating,
-    check_choice,
-    check_count,
-    check_indices,
-    check_number,
-    check_shape,
-    check_values,
-)
+from ..validation import as_floating, check_indices, check_values
 
 # %% ../../nbs/factorial/model.ipynb #cell-053
 class CauseParameters(NamedTuple):
@@ -218,78 +209,23 @@ def _score_weights(
             break
     return W
 
-# %% ../../nbs/factorial/model.ipynb #cell-085
-def _check_settings(model):
-    "ValueError, naming the argument, for impossible settings."
-    check_count("n_vectors", model.n_vectors)
-    check_count("n_states", model.n_states)
-    model.inference.check(model.n_vectors, model.n_states)
-    if not (isinstance(model.noise, str) and model.noise == "learned"):
-        check_number("noise", model.noise, above=0, hint="or pass 'learned'")
-    check_choice("priors", model.priors, ("equal", "learned"))
-    check_choice("observable", model.observable, ("gaussian", *OBSERVABLES))
-    if model.observable != "gaussian" and not isinstance(model.inference, Exact):
-        raise ValueError(
-            f"observable {model.observable!r} needs the exact E-step: its log-density is not"
-            " quadratic in the states, and the other E-steps use pairs of states; pass"
-            " inference='exact'"
-        )
-    check_number("ridge", model.ridge, at_least=0)
-    check_number("floor", model.floor, at_least=0)
-    check_number("n_examples", model.n_examples, at_least=0, integer=True)
-
 # %% ../../nbs/factorial/model.ipynb #cell-085-1
-def _checked_examples(model, y, p=None):
-    "y as a float64 array (b, p), in the range of the observable."
-    y = to_numpy(as_floating("y", y)).astype(np.float64, copy=False)
-    y = check_shape("y", y, (None, p))
-    if model.observable != "gaussian":
-        check_values(
-            "y",
-            y,
-            lower=0,
-            upper=OBSERVABLES[model.observable].largest,
-            finite=False,
-        )
-    return y
-
-
-def _checked_batch(model, parameters, batch):
-    "The batch (y, weight, row), and the numbers of the stacked problems, or an error."
-    d = model.n_vectors
-    k = model.n_states
-    q, *_, p = np.shape(parameters.weights)
-    hint = f"the model has {d} vectors of {k} states"
-    check_shape("weights", parameters.weights, (q, d, k, p), hint=hint)
-    for name, shape in {"log_priors": (q, d, k), "log_noise": (q,), "step": (q,)}.items():
-        check_shape(name, getattr(parameters, name), shape)
-    y, weight, row = (*batch, None, None)[:3]
-    y = _checked_examples(model, y, p)
-    n = len(y)
-    if weight is None:
-        weight = np.ones(n)
-    else:
-        weight = to_numpy(as_floating("weight", weight))
-    check_shape("weight", weight, (n,))
-    if row is not None:
-        row = check_shape("row", to_numpy(row), (n,)).astype(np.int64)
-    elif isinstance(model.inference, Gibbs) or model.memory is not None:
-        raise ValueError(
-            "row is None, but Gibbs sampling and a memory need the numbers of the examples; "
-            "pass batches (y, weight, np.arange(n))"
-        )
-    if model.streams is None:
-        streams = range(q)
-    else:
-        streams = model.streams
-    return (y, weight.astype(np.float64, copy=False), row), streams
+def _prepared(model, parameters, batch):
+    "The batch (y, weight, row) in double precision, and the numbers of the stacked problems."
+    y, weight, row = batch
+    y = np.asarray(y, np.float64)
+    weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
+    streams = model.streams
+    if streams is None:
+        streams = range(len(parameters.weights))
+    return (y, weight, row), streams
 
 # %% ../../nbs/factorial/model.ipynb #cell-087
 def _initialise(model, y, n_problems, rng, spread):
     "Random CauseParameters; see `FactorialVectorModel.initialise`."
     d = model.n_vectors
     k = model.n_states
-    y = check_values("y", _checked_examples(model, y))
+    y = np.asarray(y, np.float64)
     p = y.shape[1]
     mean = np.mean(y, axis=0)
     size = np.std(y, axis=0)
@@ -392,7 +328,7 @@ def _sums(model, parameters, q, stream, batch):
 # %% ../../nbs/factorial/model.ipynb #cell-090
 def _e_step(model, parameters, batch):
     "CauseStatistics of a batch, under admissible parameters."
-    batch, streams = _checked_batch(model, parameters, batch)
+    batch, streams = _prepared(model, parameters, batch)
     n = len(parameters.weights)
     sums = [_sums(model, parameters, q, stream, batch) for q, stream in enumerate(streams)]
     moments, cross, counts, bound, second = zip(*sums)
@@ -516,7 +452,7 @@ class FactorialVectorModel(WarmStarts):
 
     def __post_init__(self):
         object.__setattr__(self, "inference", as_e_step(self.inference))
-        _check_settings(self)
+        self.inference.check(self.n_vectors, self.n_states)
 
     @property
     def signature(self) -> dict:
@@ -606,7 +542,7 @@ class FactorialVectorModel(WarmStarts):
         "A field of the Posteriors of examples y (n, p), for all problems (q, n, …)."
         if row is None:
             row = np.arange(len(y))
-        batch, streams = _checked_batch(self, parameters, (y, None, row))
+        batch, streams = _prepared(self, parameters, (y, None, row))
         size = self.block_rows(parameters)
         model = replace(self, memory=None)
         blocks = []

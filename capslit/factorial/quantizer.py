@@ -96,7 +96,7 @@ def _starting_weights(init, rows, weight, shape, rng):
         # with probabilities that are shares of the weights
         chosen = np.searchsorted(np.cumsum(share), rng.random_sample(shape))
         points = rows[np.minimum(chosen, u - 1)]  # sums of shares are rounded
-        return points / root + 0.01 * noise
+        return points / root + 0.01 * noise  # equal points would stay equal
     return _residual_kmeans(rows, weight, shape, rng) + 0.01 * noise
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-012
@@ -135,7 +135,7 @@ def _origin_and_unit(data, X, weight):
     the features.
     """
     largest = data.largest or 1.0
-    check_size(np.array([data.largest]))
+    check_size(np.array([data.largest]))  # sums of squares must be numbers
     # squares of numbers in units of the largest neither overflow nor underflow
     if len(X) < data.n_samples:
         origin, variance = data.spread()
@@ -152,8 +152,8 @@ def _origin_and_unit(data, X, weight):
     return origin * largest, deviation or largest
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-013
-class _InputScaling:
-    "Checks of the examples, and their measurement from the mean in units of the spread."
+class _CheckedInputs:
+    "Checks of the examples."
 
     def _checked(self, X):
         "X (n, p) in double precision, in the range of the observable."
@@ -163,13 +163,8 @@ class _InputScaling:
         _check_range(X, self.observable)
         return X
 
-    def _scaled(self, X):
-        "X in the units of the model, and which examples (n,) were too far away and moved nearer."
-        origin, unit = self._frame()
-        return scaled_inputs(X, unit, origin)
-
 # %% ../../nbs/factorial/quantizer.ipynb #cell-015
-class _FitMixin(EMEstimator, _InputScaling):
+class _FitMixin(EMEstimator, _CheckedInputs):
     "The fit by EM."
 
     @atomic
@@ -370,7 +365,8 @@ class _StatesMixin(_FitMixin, TransformerMixin):
     def _expected(self, X):
         X = self._checked(X)
         model, parameters = self._fitted()
-        Y, _ = self._scaled(X)
+        origin, unit = self._frame()
+        Y, _ = scaled_inputs(X, unit, origin)
         same = np.zeros(len(Y), int)  # the same random numbers for every example
         return model.expected_states(parameters, Y, same)[0]
 
@@ -415,13 +411,13 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         "Log-density (n,) of each example, or the lower bound of the E-step: see `exact_scores_`."
         X = self._checked(X)
         model, parameters = self._fitted()
-        Y, far = self._scaled(X)
+        origin, unit = self._frame()
+        Y, far = scaled_inputs(X, unit, origin)  # which examples (n,) were moved nearer
         with np.errstate(over="ignore", invalid="ignore"):
             density = model.bound
             if self.exact_scores_:  # whichever E-step has learned
                 density = model.log_likelihood
             log_density = density(parameters, Y)[0]
-        _, unit = self._frame()
         log_unit = X.shape[1] * math.log(unit)  # densities are per unit of X
         return np.where(far, -np.inf, log_density - log_unit)
 

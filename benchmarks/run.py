@@ -19,10 +19,11 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from _machine import machine_figures
 from _table import show
 
 from capslit.experiments.records import describe_code, describe_machine
-from capslit.experiments.scaling import MACHINE, machine_figures, machine_rates
+from capslit.experiments.scaling import MACHINE, machine_rates
 from capslit.storage import load_json, save_json
 
 MODULES = (

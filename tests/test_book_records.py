@@ -125,26 +125,11 @@ def median_course(record):
     return range(len(course)), course
 
 
-def best_so_far(record):
-    path = (
-        np.maximum.accumulate(record.array("accelerated-em", "log_likelihood"))
-        / record.metrics("accelerated-em")["n_train"]
-    )
-    return range(len(path)), path
-
-
 def by_strength(record):
     names = [name for name in record.parts if name.startswith("strength-")]
     return metrics({record.metrics(name)["strength"]: name for name in names}, "test_error")(record)
 
 
-def by_epoch(record):
-    return record.array("capsules-0", "history-epoch"), 100 * record.array(
-        "capsules-0", "history-held_out"
-    )
-
-
-DIMS = (1, 2, 4, 8, 16, 32)
 # Part of the page: panel, curve, record, and what the curve holds, (x, y)
 CURVES = {
     "figure2-learning": (
@@ -159,12 +144,6 @@ CURVES = {
         "radii-fashion",
         array("threshold-0.4", "median", x=UPDATES_SEEN),
     ),
-    "figure3-learning": (
-        "error / %",
-        "validation error",
-        "figure3-fashion",
-        array("multiclass-2", "history.validation_error", 100),
-    ),
     "figure4-shares": (
         "MNIST",
         "principal, mean over all images",
@@ -174,12 +153,6 @@ CURVES = {
             100 * record.array("principal", "principal_moments").mean(axis=0),
         ),
     ),
-    "figure5-curves": (
-        "Fashion-MNIST, validation",
-        "ovo",
-        "figure5-fashion",
-        metrics({d: f"ovo-{d}" for d in DIMS}, "validation_error"),
-    ),
     "figure5-curves:joint": (
         "MNIST, test",
         "ovr, stopped jointly",
@@ -187,24 +160,6 @@ CURVES = {
         metrics({d: f"ovr-joint-{d}" for d in (2, 8)}, "test_error"),
     ),
     "million-search": ("error / %", "test images", "million-mnist", by_strength),
-    "million-curves": (
-        "test error / %",
-        "and 950,000 deformations",
-        "million-mnist",
-        metrics({d: f"ovo-{d}" for d in DIMS[:5]}, "test_error"),
-    ),
-    "updates-curves": (
-        "MNIST",
-        "γ = 0.9, ν = 0.8",
-        "figure6-mnist",
-        array("momentum-thresholded", "training_error", 100),
-    ),
-    "updates-likelihood": (
-        "Fashion-MNIST",
-        "γ = 0, ν = 0",
-        "figure6-fashion",
-        array("em", "log_loss"),
-    ),
     "updates-passes": (
         "momentum and threshold",
         "stepwise, 200",
@@ -218,25 +173,12 @@ CURVES = {
         "calibration-mnist",
         array("svm", "rejection_before", 100, COVERAGES),
     ),
-    "open-ridge": (
-        "MNIST",
-        "test",
-        "open-questions-mnist",
-        metrics({alpha: f"ridge-{alpha:g}" for alpha in (0, 0.5, 5, 20, 50, 200)}, "test_error"),
-    ),
-    "open-acceleration": (
-        "MNIST, log-likelihood per image, iteration",
-        "em",
-        "open-questions-mnist",
-        best_so_far,
-    ),
     "causes-costs": (
         "microseconds per image, vectors of 4 states",
         "truncated",
         "causes-digits",
         array("cost", "seconds truncated", 1e6, (1, 2, 3, 4, 6, 8, 10, 12, *[None] * 6)),
     ),
-    "viewpoints-course": ("error, familiar views / %", "capsules", "viewpoints-mnist", by_epoch),
     "scenes-sweeps": (
         "%, background b",
         "soft: digits found",
@@ -300,17 +242,6 @@ MATRICES = {
             "logistic regression, hidden capsules": ("heads", "logistic-hidden"),
         }.get,
     ),
-    "manifolds-errors": (
-        "manifolds-usps",
-        {"USPS, nearest neighbours": ("whole-nearest", "predicted")}.get,
-    ),
-    "viewpoints-errors": (
-        "viewpoints-mnist",
-        {
-            "pooled, matched, novel views": ("pooled-0", "novel-matched"),
-            "capsules, familiar views": ("capsules-0", "familiar"),
-        }.get,
-    ),
     "figure2-thresholds": (
         "radii-fashion",
         {"Fashion-MNIST, ν = 0.4": ("threshold-0.4", "predicted")}.get,
@@ -328,7 +259,7 @@ def test_matrices_count_the_record_s_predictions(part):
             labels = (
                 load_record(RESULTS / "figure3-fashion.json").array("multiclass-2", "labels")
                 if name.startswith("radii")
-                else record.array("capsules-0" if name.startswith("view") else where, "labels")
+                else record.array(where, "labels")
             )
             assert np.array_equal(
                 unpacked(matrix["counts"]), confusion_matrix(labels, record.array(where, predicted))

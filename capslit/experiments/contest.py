@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['OURS', 'RIVALS', 'GRIDS', 'SLOW', 'FEWER', 'SHORT', 'ROWS', 'load_embedded', 'RESTS', 'OTHERS', 'TIMES', 'SCORES',
-           'COLLECTIONS', 'FOLDS', 'COST', 'CONTEST', 'FIELD', 'load_collection', 'load_others', 'folds_of',
-           'run_contest', 'tables_in', 'matrix', 'mean_ranks', 'critical_difference', 'against', 'times_of',
-           'signed_rank']
+           'COLLECTIONS', 'FOLDS', 'COST', 'CONTEST', 'FIELD', 'load_collection', 'folds_of', 'run_contest',
+           'tables_in', 'matrix', 'mean_ranks', 'critical_difference', 'against', 'times_of', 'signed_rank']
 
 # %% ../../nbs/experiments/contest.ipynb #cell-002
 import hashlib
@@ -206,7 +205,7 @@ def _rest(table):
     )
 
 # %% ../../nbs/experiments/contest.ipynb #cell-017-a
-def load_others(data_home: Any = None) -> _Collection:
+def _load_others(data_home: Any = None) -> _Collection:
     "The Collection of the tables that no choice was made on: rests of large tables, and made ones."
     rests = [_rest(load_table(name, data_home)) for name in RESTS]
     tables = rests + [_made(name) for name in OTHERS]
@@ -436,7 +435,7 @@ CONTEST = Experiment(
     quick=("embedded", "digits"),
     loaders={
         "tables": load_collection,
-        "others": load_others,
+        "others": _load_others,
         "embedded": load_embedded,
     },
 )

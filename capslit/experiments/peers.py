@@ -144,25 +144,21 @@ def _search(parameters, protocol, seed):
 
 # %% ../../nbs/experiments/peers.ipynb #cell-010
 def _forest_size(forest):
-    "Numbers and bytes of a forest: four at each inner node, class shares at each leaf."
+    "Numbers of a forest: four at each inner node, class shares at each leaf."
     trees = [tree.tree_ for tree in forest.estimators_]
     inner = sum(int(np.sum(tree.children_left >= 0)) for tree in trees)
     leaves = sum(tree.node_count for tree in trees) - inner
-    states = [tree.__getstate__() for tree in trees]
-    held = sum(state["nodes"].nbytes + state["values"].nbytes for state in states)
-    return 4 * inner + len(forest.classes_) * leaves, held
+    return 4 * inner + len(forest.classes_) * leaves
 
 
 def _model_size(model):
-    """How many numbers a fitted classifier needs to predict, and the bytes that its library takes
-    for them.
-    """
+    "How many numbers a fitted classifier needs to predict."
     if isinstance(model, RandomForestClassifier):
         return _forest_size(model)
     if isinstance(model, KNeighborsClassifier):
-        # Neighbours keep all that they have learned from
-        arrays = [model._fit_X, model._y]
-    elif isinstance(model, SVC):
+        # Neighbours keep all that they have learned from, and the labels
+        return model.n_samples_fit_ * (model.n_features_in_ + 1)
+    if isinstance(model, SVC):
         arrays = [model.support_vectors_, model.dual_coef_, model.intercept_]
     elif isinstance(model, MLPClassifier):
         arrays = [*model.coefs_, *model.intercepts_]
@@ -170,7 +166,7 @@ def _model_size(model):
         arrays = [model.coef_, model.intercept_]
     else:
         arrays = [model.coef_]
-    return sum(a.size for a in arrays), sum(a.nbytes for a in arrays)
+    return sum(a.size for a in arrays)
 
 # %% ../../nbs/experiments/peers.ipynb #cell-013
 def _pairs_to_probabilities(scores_val, y_val, scores):
@@ -243,7 +239,6 @@ def _judge(model, predicted, protocol):
     "Metrics of a fitted classifier, and the arrays from which others can be computed."
     guessed, validation, test = _probabilities(model, protocol)
     right = test[np.arange(len(test)), protocol.y_test]
-    numbers, held = _model_size(model)
     metrics = {
         "test_error": float(np.mean(predicted != protocol.y_test)),
         "validation_error": float(np.mean(guessed != protocol.y_val)),
@@ -251,8 +246,7 @@ def _judge(model, predicted, protocol):
         "n_excluded": int(np.sum(right < FLOOR)),
         "n_train": len(protocol.y),
         "n_test": len(test),
-        "numbers": int(numbers),
-        "bytes": int(held),
+        "numbers": int(_model_size(model)),
     }
     return metrics, {
         "predicted": predicted.astype(np.uint8),

@@ -684,18 +684,18 @@ def _metrics(results):
     return {name: outcome["metrics"] for name, (outcome, _) in results.items()}
 
 
+def _recorded(path, seed):
+    "The record of this seed at `path`; None if there is none."
+    if path.exists():
+        record = load_record(path)
+        if record.seed == seed:
+            return record
+
+
 def _has_part(record, part):
     "Whether a record holds this part, with these parameters."
     parameters = json.loads(to_json("parameters", part.parameters))
     return part.name in record.parts and record.parts[part.name]["parameters"] == parameters
-
-
-def _is_recorded(path, parts, seed):
-    "Whether the record at `path` is of this seed and holds these parts, among others perhaps."
-    if not path.exists():
-        return False
-    record = load_record(path)
-    return record.seed == seed and all(_has_part(record, part) for part in parts)
 
 
 def _changed_needs(record, out):
@@ -720,36 +720,25 @@ def _same_part(part, record, hashes):
     return part.independent and _has_part(record, part) and same_files
 
 
-def _taken_part(record, name):
-    "Outcome of a part of a record, with its machine and date, and its arrays."
+def _recorded_parts(record, parts, hashes):
+    """The parts that a record keeps, and those of it that the experiment no longer has; each
+    name → (outcome, arrays).
+    """
     origin = {"machine": record.machine, "date": record.date}
-    start = f"{name}/"
-    arrays = {k.removeprefix(start): a for k, a in record.arrays.items() if k.startswith(start)}
-    return origin | record.parts[name], arrays
 
+    def taken(name):
+        start = f"{name}/"
+        arrays = {k.removeprefix(start): a for k, a in record.arrays.items() if k.startswith(start)}
+        return origin | record.parts[name], arrays
 
-def _kept_parts(record, parts, hashes):
-    "Name → (outcome, arrays) of the parts that need not be run, for the record holds them."
     kept = {}
     for part in parts:
         # In the order of the parts: what a part reads comes before it
         if _same_part(part, record, hashes) and kept.keys() >= set(part.reads):
-            kept[part.name] = _taken_part(record, part.name)
-    return kept
-
-
-def _recorded_parts(path, parts, seed, hashes):
-    """The parts that the record of this seed at `path` keeps, and those of it that the experiment
-    no longer has; each name → (outcome, arrays).
-    """
-    record = load_record(path) if path.exists() else None
-    if record is None or record.seed != seed:
-        return {}, {}
-    # Their results were found, and chapters may still quote them
+            kept[part.name] = taken(part.name)
+    # Results of retired parts were found, and chapters may still quote them
     retired = record.parts.keys() - {part.name for part in parts}
-    return _kept_parts(record, parts, hashes), {
-        name: _taken_part(record, name) for name in sorted(retired)
-    }
+    return kept, {name: taken(name) for name in sorted(retired)}
 
 # %% ../../nbs/experiments/records.ipynb #cell-031-2
 def _run_parts(experiment, parts, bench, settings, folder, code, kept):
@@ -831,8 +820,9 @@ def perform(
     _check_run(data, profile, seed, loaders)
     path = record_path(name, data, profile, out)
     parts = experiment.parts(data, profile)
-    if not again and _is_recorded(path, parts, seed):
-        changed = _changed_needs(load_record(path), out)
+    record = _recorded(path, seed)
+    if record and not again and all(_has_part(record, part) for part in parts):
+        changed = _changed_needs(record, out)
         if not changed:
             report(f"{path} is there already; --again repeats the run")
             return path
@@ -850,7 +840,10 @@ def perform(
     settings = {"experiment": name, "data": images.sha256, "profile": profile, "seed": seed}
     if needs:
         settings["needs"] = needs
-    kept, retired = _recorded_parts(path, parts, seed, images.sha256)
+    kept = {}
+    retired = {}
+    if record:
+        kept, retired = _recorded_parts(record, parts, images.sha256)
     # Parts made from other records are not known to be the same
     if again or needs:
         kept = {}
@@ -864,11 +857,8 @@ def perform(
         for key, a in arrays_of_part.items()
     }
     date = datetime.now(timezone.utc).date().isoformat()
-    hashes = images.sha256
-    _save_record(
-        path,
-        Record(name, data, profile, seed, hashes, code, machine, date, outcomes, arrays, needs),
-    )
+    run = (name, data, profile, seed, images.sha256, code, machine, date)
+    _save_record(path, Record(*run, outcomes, arrays, needs))
     # The record has everything now
     rmtree(folder, ignore_errors=True)
     return path

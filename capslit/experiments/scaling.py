@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AMOUNTS', 'MACHINE', 'SIZES', 'SENT', 'HANDS', 'CHECKS', 'SMALL_CHECKS', 'FITTED', 'SCALE', 'MEMORY', 'LEARNERS',
-           'run_scaling', 'SCALING', 'timed', 'in_turns', 'Case', 'machine_figures', 'machine_rates', 'foretell',
-           'measured', 'fit_costs', 'Cluster', 'forecast']
+           'run_scaling', 'SCALING', 'timed', 'in_turns', 'Case', 'machine_rates', 'foretell', 'measured', 'fit_costs',
+           'Cluster', 'forecast']
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-002
 import hashlib
@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,10 +33,10 @@ from ..capsules.classifier import CapsuleClassifier
 from ..data.datasets import load_digits
 from capslit.experiments.records import (
     Experiment,
+    Part,
     Record,
     by_learner,
     fixed_iterations,
-    variants,
 )
 from ..data.open import as_source
 
@@ -271,25 +270,6 @@ def _time_dask(cases, rounds=7, processes=True):
             seconds[here] = in_turns(*steps, rounds=rounds)
     return seconds
 
-# %% ../../nbs/experiments/scaling.ipynb #cell-022
-def _forget(path):
-    "Have the operating system drop what it holds of a file; False where it cannot be asked."
-    if not hasattr(os, "posix_fadvise"):
-        return False
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())  # what is not yet written cannot be dropped
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return True
-
-
-def _read_file(path, buffer=2**23):
-    "Read a file from its beginning to its end, and do nothing else."
-    # One buffer, which is read into again and again: nothing is allocated
-    held = bytearray(buffer)
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(held):
-            pass
-
 # %% ../../nbs/experiments/scaling.ipynb #cell-023
 MACHINE = {
     "product, float32": "GFLOP/s",
@@ -301,39 +281,6 @@ MACHINE = {
 }
 
 
-def machine_figures(
-    folder: str | PathLike, size: int = 2048, megabytes: int = 512, rounds: int = 5
-) -> tuple:
-    "For each of `MACHINE`: operations or bytes, and the best time that they took, in seconds."
-    nbytes = megabytes * 2**20
-    a = np.random.default_rng(0).standard_normal((size, size))
-    b = a.astype(np.float32)
-    source = np.ones(nbytes // 8)
-    target = np.empty_like(source)
-    path = Path(folder) / "machine"
-    source.tofile(path)
-
-    def alone(x):
-        with em.threads(1):
-            x @ x
-
-    def read():
-        _forget(path)
-        return timed(lambda: _read_file(path))[1]
-
-    seconds = in_turns(
-        lambda: b @ b,
-        lambda: a @ a,
-        lambda: alone(b),
-        lambda: alone(a),
-        lambda: np.copyto(target, source),
-        rounds=rounds,
-    )
-    reading = min(read(), read())
-    path.unlink()
-    return [2 * size**3] * 4 + [2 * nbytes, nbytes], np.append(seconds, reading)
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-023-1
 def machine_rates(done: Sequence, seconds: Sequence) -> dict:
     "The rates of `MACHINE`, in its units, as a dict."
     return {name: amount / t / 1e9 for name, amount, t in zip(MACHINE, done, seconds)}
@@ -485,36 +432,31 @@ def _curves(quick):
 FITTED = {"capsule_dim": 4, "max_iter": 5, "early_stopping": False, "fit_intercept": False}
 SCALE = {
     "paper": {
-        "machine": {"size": 2048, "megabytes": 1024, "rounds": 5},
         "curves": {"rounds": 7, "processes": True},
-        "fits": {"p": 196, "fit": FITTED, "apart": True},
-        "memory": {"sizes": [25_000 * 2**k for k in range(6)]},
-        "large": {"n": 5_000_000, "passes": 2},
+        "memory": {
+            "p": 196,
+            "fit": FITTED,
+            "apart": True,
+            "sizes": [25_000 * 2**k for k in range(6)],
+        },
     },
     "quick": {
-        "machine": {"size": 256, "megabytes": 8, "rounds": 2},
         "curves": {"rounds": 2, "processes": False},
-        "fits": {"p": 32, "fit": FITTED, "apart": False},
-        "memory": {"sizes": [2_000, 4_000]},
-        "large": {"n": 20_000, "passes": 2},
+        "memory": {"p": 32, "fit": FITTED, "apart": False, "sizes": [2_000, 4_000]},
     },
 }
 
 
 def _scaling_parts(data, profile):
-    "The machine, the curves, memory, and the large file."
+    "The curves, and memory."
     scale = SCALE[profile]
-    cases = {
-        name: {"cases": [asdict(case) for case in chosen]}
-        for name, chosen in _curves(profile == "quick").items()
-    }
-    parts = (
-        *variants("machine", scale["machine"], {"machine": {}}, 5),
-        *variants("curve", scale["curves"], cases, 8),
-        *variants("memory", scale["fits"], {"memory": scale["memory"]}, 40),
-        *variants("large", scale["fits"], {"large": scale["large"]}, 120),
+    curves = tuple(
+        Part(
+            name, scale["curves"] | {"cases": [asdict(case) for case in cases]}, 8, learner="curve"
+        )
+        for name, cases in _curves(profile == "quick").items()
     )
-    return tuple(replace(part, independent=False) for part in parts)  # all of one machine
+    return *curves, Part("memory", scale["memory"], 40, learner="memory")
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-032
 def _time_curve(settings, bench, folder):
@@ -531,19 +473,8 @@ def _time_curve(settings, bench, folder):
         seconds[on_cluster] = _time_dask(distributed, settings["rounds"], settings["processes"])
     return {}, {"seconds": seconds}
 
-
-def _measure_machine(settings, bench, folder):
-    "Rates of the machine."
-    done, seconds = machine_figures(folder, **settings)
-    return {"done": done}, {"seconds": seconds}
-
 # %% ../../nbs/experiments/scaling.ipynb #cell-033
 MEMORY = "seconds, bytes before, bytes at most"
-
-
-def _numbers(fits):
-    "What `MEMORY` says, of several fits, as an array."
-    return np.array([[fit[key] for key in ("seconds", "before", "peak")] for fit in fits])
 
 
 def _measure_memory(settings, bench, parent):
@@ -551,106 +482,16 @@ def _measure_memory(settings, bench, parent):
     rows = []
     same = []
     with TemporaryDirectory(dir=parent) as folder:
-        _write_examples(
-            Path(folder),
-            # The largest once: smaller ones are its first rows
-            max(settings["sizes"]),
-            settings["p"],
-            bench.seed,
-        )
+        # The largest once: smaller ones are its first rows
+        _write_examples(Path(folder), max(settings["sizes"]), settings["p"], bench.seed)
         for n in settings["sizes"]:
-            fit = partial(
-                _fit_apart,
-                folder,
-                n,
-                parameters=settings["fit"],
-                apart=settings["apart"],
-            )
-            fits = [fit(in_memory=where) for where in (False, True)]
-            rows.append(_numbers(fits))
+            fits = [
+                _fit_apart(folder, n, in_memory, settings["fit"], settings["apart"])
+                for in_memory in (False, True)
+            ]
+            rows.append([[fit[key] for key in ("seconds", "before", "peak")] for fit in fits])
             same.append(fits[0]["weights"] == fits[1]["weights"])
     return {"same_weights": same}, {MEMORY: np.array(rows)}
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-035
-def _time_passes(folder, case, passes):
-    """Seconds of four ways to pass over a file, (4,).
-
-    To read it; to make its two products; an iteration after it was forgotten, and one when it
-    was not.
-    """
-    path = Path(folder) / "X.npy"
-    y = np.load(Path(folder) / "y.npy")
-    step = _stepper(
-        case,
-        as_source(
-            np.load(path, mmap_mode="r"),
-            y,
-            labelled=True,
-        ),
-    )
-    X = _read_rows(path, min(case.n, 50_000))
-    W = case.model()[1].weights.reshape(-1, case.p).astype(np.float32)
-    E = X @ W.T
-    with threadpool_limits(case.hands):
-        # Of some rows, in memory: a file would be measured, not the products
-        products = np.sum(in_turns(lambda: X @ W.T, lambda: E.T @ X)) * case.n / len(X)
-
-    def cold(function):
-        _forget(path)
-        return timed(function)[1]
-
-    # Each pass after the file was forgotten: the system keeps in memory what it has read
-    reading = min(cold(lambda: _read_file(path)) for _ in range(passes))
-    forgotten = min(cold(step) for _ in range(passes))
-    return np.array([reading, products, forgotten, min(timed(step)[1] for _ in range(passes))])
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-036
-def _measure_large(settings, bench, parent):
-    "A file larger than many memories: its passes, a fit of it, and the same fit in memory."
-    n = settings["n"]
-    p = settings["p"]
-    case = Case(
-        n,
-        p,
-        settings["fit"]["capsule_dim"],
-        10,
-        hands=2,
-        where="file",
-    )
-    size = f"{4 * n * p / 1e9:.1f} GB"
-    with TemporaryDirectory(dir=parent) as folder:
-        bench.step(
-            "write",
-            f"writing {size}",
-            lambda: _write_examples(Path(folder), n, p, bench.seed),
-        )
-        passes = bench.step(
-            "passes",
-            "passing over the file",
-            lambda: _time_passes(folder, case, settings["passes"]),
-        )
-        fit = partial(
-            _fit_apart,
-            folder,
-            n,
-            parameters=settings["fit"],
-            apart=settings["apart"],
-        )
-        fits = [
-            bench.step(
-                words,
-                f"fitting {size}, {words}",
-                lambda: fit(in_memory=in_memory),
-            )
-            for words, in_memory in (("from a file", False), ("in memory", True))
-        ]
-    metrics = {
-        "bytes": 4 * n * p,
-        "n_iter": fits[0]["n_iter"],
-        "case": asdict(case),
-        "same_weights": fits[0]["weights"] == fits[1]["weights"],
-    }
-    return metrics, {"seconds": passes, MEMORY: _numbers(fits)}
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-037
 def _folder(bench):
@@ -660,12 +501,7 @@ def _folder(bench):
     return folder
 
 
-LEARNERS = {
-    "machine": _measure_machine,
-    "curve": _time_curve,
-    "memory": _measure_memory,
-    "large": _measure_large,
-}
+LEARNERS = {"curve": _time_curve, "memory": _measure_memory}
 run_scaling = by_learner(LEARNERS, prepare=_folder)
 SCALING = Experiment("How cost grows", ("digits",), _scaling_parts, run_scaling, extra="dask")
 

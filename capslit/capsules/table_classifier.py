@@ -59,29 +59,26 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         ImportError if a column holds text and skrub is not installed; ValueError for a column of
         lists, infinite numbers and the like.
         """
-        frame = self._frame(X, reset=True)
+        X = self._frame(X, reset=True)
         classifier = CapsuleClassifier(random_state=self.random_state)
         if self.classifier is not None:
             with error_context("classifier"):
                 classifier = clone(self.classifier)
-        weights = {}
-        weight = np.ones(len(frame))
-        if sample_weight is not None:
-            with error_context("sample_weight"):
-                weight = _check_sample_weight(sample_weight, frame, dtype=np.float64)
-            check_mass("sample_weight", weight)
-            weights = {"sample_weight": weight}
+        with error_context("sample_weight"):
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        check_mass("sample_weight", weight)
         used = weight > 0  # rows of weight zero must not be seen: neither their words nor gaps
         with error_context("X"):
-            columns = [fit_column(name, frame.loc[used, name], weight[used]) for name in frame]
+            columns = [fit_column(name, X.loc[used, name], weight[used]) for name in X]
         self.columns_ = tuple(column for column in columns if column is not None)
         if not self.columns_:
             raise ValueError("X has no column that can be used; the warnings say why")
-        self.classifier_ = classifier.fit(self._encoded(frame), y, **weights)
+        weights = {} if sample_weight is None else {"sample_weight": weight}
+        self.classifier_ = classifier.fit(self.encode(X), y, **weights)
         self.classes_ = self.classifier_.classes_
         return self
 
-    def _frame(self, X, reset):
+    def _frame(self, X, reset=False):
         "X as a data frame of pandas; its names are kept on `reset`."
         frame = as_frame(X)
         if frame is None:
@@ -90,45 +87,41 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
                 options = {"dtype": np.float64, "ensure_all_finite": False}
                 X = validate_inputs(self, X, reset=reset, **options)
-            names = getattr(self, "feature_names_in_", None)
-            if names is None:
-                names = [f"x{k}" for k in range(X.shape[1])]
+            numbered = [f"x{k}" for k in range(X.shape[1])]
+            names = getattr(self, "feature_names_in_", numbered)
             return import_pandas().DataFrame(X, columns=names)
         if reset:
             self.n_features_in_ = frame.shape[1]
             self.feature_names_in_ = np.array(frame.columns, dtype=object)
         return frame
 
-    def _encoded(self, frame):
-        with error_context("X"):
-            return np.hstack([column.encode(frame[column.name]) for column in self.columns_])
-
     def encode(self, X: Any) -> np.ndarray:
         "Encoded features (n, n_encoded) of a frame or an array, column by column."
         check_is_fitted(self)
-        frame = self._frame(X, reset=False)
-        missing = [column.name for column in self.columns_ if column.name not in frame]
+        X = self._frame(X)
+        missing = [column.name for column in self.columns_ if column.name not in X]
         if missing:
             raise ValueError(
                 f"X has no column {shortlist(missing)}, which the model needs; its columns are "
-                f"{shortlist(frame.columns, 40)}. Add what is missing, empty where nothing is known"
+                f"{shortlist(X.columns, 40)}. Add what is missing, empty where nothing is known"
             )
-        return self._encoded(frame)
+        with error_context("X"):
+            return np.hstack([column.encode(X[column.name]) for column in self.columns_])
 
     def predict(self, X: Any) -> np.ndarray:
         "Most probable classes (n,)."
-        features = self.encode(X)
-        return self.classifier_.predict(features)
+        X = self.encode(X)  # first: an estimator that is not fitted has no classifier_
+        return self.classifier_.predict(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         "Class probabilities (n, n_classes)."
-        features = self.encode(X)
-        return self.classifier_.predict_proba(features)
+        X = self.encode(X)
+        return self.classifier_.predict_proba(X)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         "Logarithms of the class probabilities (n, n_classes)."
-        features = self.encode(X)
-        return self.classifier_.predict_log_proba(features)
+        X = self.encode(X)
+        return self.classifier_.predict_log_proba(X)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -144,38 +137,33 @@ class _CrossValidated(NamedTuple):
     log_loss: float
     probabilities: np.ndarray
 
-# %% ../../nbs/capsules/table_classifier.ipynb #cell-028
-def _cross_validated(classifier, X, y):
-    "The `_CrossValidated` of a classifier by stratified cross-validation in at most five folds."
+# %% ../../nbs/capsules/table_classifier.ipynb #cell-029
+def compare(model: TableClassifier, X: Any, y: Any) -> dict[str, _CrossValidated]:
+    """The model, logistic regression and the most frequent class, by stratified cross-validation
+    on the same folds, at most five; {name: result}.
+    """
+    from sklearn.dummy import DummyClassifier
+    from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     index = np.unique(y, return_inverse=True)[1]
     folds = min(5, int(np.bincount(index).max()))
     split = StratifiedKFold(folds, shuffle=True, random_state=0)
-    with warnings.catch_warnings(action="ignore"):  # the report shows what came of it
-        p = cross_val_predict(classifier, X, y, cv=split, method="predict_proba")
-    error = float(np.mean(np.argmax(p, axis=1) != index))
-    deviation = float(np.sqrt(error * (1 - error) / len(index)))
-    loss = log_loss(index, p.astype(np.float64), labels=np.arange(p.shape[1]))
-    return _CrossValidated(error, deviation, float(loss), p)
-
-# %% ../../nbs/capsules/table_classifier.ipynb #cell-029
-def compare(model: TableClassifier, X: Any, y: Any) -> dict[str, _CrossValidated]:
-    """The model, logistic regression and the most frequent class, cross-validated on the same
-    folds; {name: result}.
-    """
-    from sklearn.dummy import DummyClassifier
-    from sklearn.linear_model import LogisticRegression
-
+    rivals = {
+        "capsule regression": model.classifier,
+        "logistic regression": LogisticRegression(max_iter=1000),
+        "most frequent class": DummyClassifier(),
+    }
     results = {}
-    for name, classifier in (
-        ("capsule regression", model.classifier),
-        ("logistic regression", LogisticRegression(max_iter=1000)),
-        ("most frequent class", DummyClassifier()),
-    ):
+    for name, classifier in rivals.items():
         rival = clone(model).set_params(classifier=classifier)
-        results[name] = _cross_validated(rival, X, y)
+        with warnings.catch_warnings(action="ignore"):  # the report shows what came of it
+            p = cross_val_predict(rival, X, y, cv=split, method="predict_proba")
+        error = float(np.mean(np.argmax(p, axis=1) != index))
+        deviation = float(np.sqrt(error * (1 - error) / len(index)))
+        loss = log_loss(index, p.astype(np.float64), labels=np.arange(p.shape[1]))
+        results[name] = _CrossValidated(error, deviation, float(loss), p)
     return results
 
 # %% ../../nbs/capsules/table_classifier.ipynb #cell-031

@@ -221,11 +221,14 @@ def _cubic_weights(f: np.ndarray) -> tuple:
     """Weights of the pixels at −1, 0, 1 and 2 for a point at the fraction `f` between 0 and 1 (Keys
     1981).
     """
+    # in loops, numbers of Python would be of double precision
+    half, one, two = np.float32(0.5), np.float32(1), np.float32(2)
+    three_halves, five_halves = np.float32(1.5), np.float32(2.5)
     return (
-        f * (-0.5 + f * (1 - 0.5 * f)),
-        1 + f * f * (1.5 * f - 2.5),
-        f * (0.5 + f * (2 - 1.5 * f)),
-        f * f * (0.5 * f - 0.5),
+        f * (-half + f * (one - half * f)),
+        one + f * f * (three_halves * f - five_halves),
+        f * (half + f * (two - three_halves * f)),
+        f * f * (half * f - half),
     )
 
 # %% ../../nbs/data/deformations.ipynb #cell-029
@@ -267,32 +270,6 @@ def resample(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.nd
     high = padded.max(axis=(1, 2), keepdims=True)
     return np.clip(out, low, high, out=out)
 
-# %% ../../nbs/data/deformations.ipynb #cell-029-4
-def _thicken_image(x, amount, room):
-    "`thicken` of one image x (height, width), in place; `room` has its shape."
-    height, width = x.shape
-    number = np.float32
-    sign = number(-1 if amount < 0 else 1)
-    amount = abs(amount)
-    x *= sign
-    for step in range(int(np.ceil(amount))):
-        share = min(amount - number(step), number(1))
-        for r in range(height):
-            here = x[r]
-            above = x[max(r - 1, 0)]
-            below = x[min(r + 1, height - 1)]
-            top = room[r]
-            for c in range(width):
-                top[c] = max(here[c], max(above[c], below[c]))
-            for c in range(1, width):
-                top[c] = max(top[c], here[c - 1])
-            for c in range(width - 1):
-                top[c] = max(top[c], here[c + 1])
-        for r in range(height):
-            for c in range(width):
-                x[r, c] += share * (room[r, c] - x[r, c])
-    x *= sign
-
 # %% ../../nbs/data/deformations.ipynb #cell-029-5
 def _inside(x, side):
     "A point of a side, counted from the first of its four pixels, kept within; 0 for NaN."
@@ -305,118 +282,47 @@ def _inside(x, side):
         return x
     return last
 
-
-def _split_points(y, x, shape, at):
-    """Of points y, x (n,) the place of the first of their sixteen pixels, into `at` (n,).
-
-    What remains of y and x are the fractions of a pixel.
-    """
-    line = np.int32(shape[1] + 5)
-    for t in range(len(y)):
-        top = _inside(y[t], shape[0])
-        left = _inside(x[t], shape[1])
-        at[t] = np.int32(top) * line + np.int32(left)
-        y[t] = top - np.float32(np.int32(top))
-        x[t] = left - np.float32(np.int32(left))
-
-# %% ../../nbs/data/deformations.ipynb #cell-029-8
-def _keys_weights(f, weights):
-    "`cubic_weights` (4, n) of fractions f (n,), in single precision."
-    half = np.float32(0.5)
-    one = np.float32(1)
-    two = np.float32(2)
-    three, five = np.float32(1.5), np.float32(2.5)  # halves
-    before = weights[0]
-    here = weights[1]
-    next = weights[2]
-    last = weights[3]
-    for t in range(len(f)):
-        before[t] = f[t] * (-half + f[t] * (one - half * f[t]))
-        here[t] = one + f[t] * f[t] * (three * f[t] - five)
-    for t in range(len(f)):
-        next[t] = f[t] * (half + f[t] * (two - three * f[t]))
-        last[t] = f[t] * f[t] * (half * f[t] - half)
-
-
-def _grey_range(padded, ends):
-    "Smallest and largest value of a padded image (height, width); `ends` (2, width): room."
-    least = ends[0]
-    most = ends[1]
-    ends[:] = 0
-    for r in range(len(padded)):
-        for c in range(len(least)):
-            least[c] = min(least[c], padded[r, c])
-        for c in range(len(most)):
-            most[c] = max(most[c], padded[r, c])
-    return least.min(), most.max()
-
 # %% ../../nbs/data/deformations.ipynb #cell-029-6
-def _weighted_pixels(padded, line, at, down, across, low, high, out):
-    """Grey values `out` (n,), `low` to `high`, from `split_points` and `keys_weights`.
-
-    `padded` are the rows of the padded image, of length `line`, one after another.
-    """
-    one = np.uintp(1)
-    two = np.uintp(2)
-    three = np.uintp(3)
-    for t in range(len(at)):
-        k = np.uintp(at[t])
-        value = np.float32(0)
-        before = across[0, t]
-        here = across[1, t]
-        next = across[2, t]
-        last = across[3, t]
-        for j in range(4):
-            value += (
-                padded[k] * before
-                + padded[k + one] * here
-                + padded[k + two] * next
-                + padded[k + three] * last
-            ) * down[j, t]
-            k += np.uintp(line)
-        out[t] = min(max(value, low), high)
+def _resample_image(padded, rows, columns, low, high, out):
+    "`resample` of one image, padded to (height + 5, width + 5), into `out` (height, width)."
+    height, width = out.shape
+    line = np.uintp(width + 5)
+    pixels = padded.reshape(-1)  # rows one after another
+    one, two, three = np.uintp(1), np.uintp(2), np.uintp(3)
+    for r in range(height):
+        for c in range(width):
+            y = _inside(rows[r, c], height)
+            x = _inside(columns[r, c], width)
+            top = np.int32(y)
+            left = np.int32(x)
+            before, here, after, last = _cubic_weights(x - np.float32(left))
+            k = np.uintp(top) * line + np.uintp(left)
+            value = np.float32(0)
+            for weight in _cubic_weights(y - np.float32(top)):
+                value += (
+                    pixels[k] * before
+                    + pixels[k + one] * here
+                    + pixels[k + two] * after
+                    + pixels[k + three] * last
+                ) * weight
+                k += line
+            out[r, c] = min(max(value, low), high)
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-7
-def _deform_images(images, amount, field, of_row, of_column, out):
-    "`deform` of images (n, height, width) into `out`, from amounts (n,) and `_motion`."
+def _resample_images(images, rows, columns, out):
+    "`resample` into `out`; all are float32 (n, height, width), in the order of C."
     n, height, width = images.shape
-    number = np.float32
-    size = height * width
-    image = np.empty((height, width), number)
-    room = np.empty((height, width), number)
-    padded = np.zeros((height + 5, width + 5), number)
-    ends = np.empty((2, width + 5), number)
-    points = np.empty((2, height, width), number)
-    at = np.empty(size, np.int32)
-    weights = np.empty((2, 4, size), number)
-    pixels = padded.reshape(-1)
-    y = points[0].reshape(-1)
-    x = points[1].reshape(-1)
+    padded = np.zeros((height + 5, width + 5), np.float32)
     for i in range(n):
-        image[:] = images[i]
-        _thicken_image(image, amount[i], room)
-        padded[2 : height + 2, 2 : width + 2] = image
-        for axis in range(2):
-            for r in range(height):
-                for c in range(width):
-                    moved = of_row[i, axis, r] + of_column[i, axis, c]
-                    points[axis, r, c] = field[i, axis, r, c] + moved
-        _split_points(y, x, (height, width), at)
-        _keys_weights(y, weights[0])
-        _keys_weights(x, weights[1])
-        low, high = _grey_range(padded, ends)
-        grey = out[i].reshape(-1)
-        _weighted_pixels(pixels, width + 5, at, weights[0], weights[1], low, high, grey)
+        padded[2 : height + 2, 2 : width + 2] = images[i]
+        _resample_image(padded, rows[i], columns[i], padded.min(), padded.max(), out[i])
 
 # %% ../../nbs/data/deformations.ipynb #cell-029-9
 _compiled_deformation = OnDemand(
-    _deform_images,
-    _thicken_image,
+    _resample_images,
+    _resample_image,
     _inside,
-    _split_points,
-    _keys_weights,
-    _weighted_pixels,
-    _grey_range,
+    _cubic_weights,
     enough=2**26,
 )
 
@@ -436,12 +342,14 @@ def deform(images: Any, draws: Draws) -> np.ndarray:
     images = check_values("images", images.astype(np.float32, order="C"))
     height, width = images.shape[1:]
     amount = np.sqrt(height * width) * draws.thickness
+    inked = _thicken(images, amount)
+    rows, columns = sources(draws, height, width)
     kernel = _compiled_deformation(images.size)
     if kernel is None:  # few images, or no compiler
-        return resample(_thicken(images, amount), *sources(draws, height, width))
+        return resample(inked, rows, columns)
     out = np.empty_like(images)
-    inputs = (images, amount, *_motion(draws, height, width))
-    kernel(*(np.require(a, np.float32, "CW") for a in inputs), out)  # one type, one compilation
+    given = (inked, rows, columns)
+    kernel(*(np.require(a, np.float32, "CW") for a in given), out)  # one type, one compilation
     return out
 
 # %% ../../nbs/data/deformations.ipynb #cell-044

@@ -20,20 +20,19 @@ from conftest import PATIENCE, together
 from sklearn.datasets import load_digits
 
 from capslit import em, storage
-from capslit.capsules.engine import CapsuleRegression
 from capslit.capsules.classifier import CapsuleClassifier
+from capslit.capsules.engine import CapsuleRegression
 from capslit.composition.estimator import CompositionalModel
+from capslit.data.open import as_source
 from capslit.em.checkpoint import CheckpointWarning
 from capslit.em.stack import State
 from capslit.em.statistics import BatchError
 from capslit.factorial.quantizer import FactorialVectorQuantizer
 from capslit.mixtures import GaussianMixture, MixtureOfFactorAnalyzers
-from capslit.data.open import as_source
 from capslit.storage import StorageError, load_arrays
 
-KILLS = int(
-    os.environ.get("CAPSLIT_KILLS", "8")
-)  # 100 and more on occasion: CAPSLIT_KILLS=100 pytest tests/test_faults.py -k killed
+# 100 and more on occasion: CAPSLIT_KILLS=100 pytest tests/test_faults.py -k killed
+KILLS = int(os.environ.get("CAPSLIT_KILLS", "8"))
 
 PROBLEM = """
 import numpy as np
@@ -53,6 +52,33 @@ def problem(n=2000, p=20):
     return model, start, (X, y), schedule
 """
 exec(PROBLEM)
+
+
+MODEL, START, (X, Y), SCHEDULE = problem()
+DATA = (X, Y, None)
+
+
+@functools.cache
+def healthy():
+    return em.fit(MODEL, START, DATA, **SCHEDULE)
+
+
+def assert_same(run, other):
+    "To the same bits."
+    assert run.parameters.weights.tobytes() == other.parameters.weights.tobytes()
+    for name, values in other.history.items():
+        assert np.array_equal(run.history[name], values, equal_nan=True), name
+
+
+def run_python(program, *words, **environ):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=os.environ | environ,
+    )
+
 
 HARNESS = (
     PROBLEM
@@ -115,64 +141,53 @@ print(killed, finished, resumed, *left)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, which Windows has not")
 def test_a_fit_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", HARNESS, str(tmp_path), str(KILLS)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
+    done = run_python(HARNESS, tmp_path, KILLS, OPENBLAS_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     killed, finished, resumed, *left = done.stdout.split()
-    print(
-        f"killed {killed} times, {resumed} of them in the middle; {finished} fits ended, all with"
-        " the same bits"
-    )
     assert int(killed) >= int(resumed) == KILLS and int(finished) >= 1
     assert left == ["X.npy", "result.npy", "run.npz"]  # no half-written file is left behind
 
 
-# -------------------------------------------------------------------------------------------------
-# Checkpoints that cannot be written
+# ── checkpoints that cannot be written
 
 
 class Interfering:
     "Batches of the data in memory; `at[t]()` is called before pass number t begins."
 
-    def __init__(self, data, at):
-        self.data, self.at, self.passes = data, at, 0
+    def __init__(self, at):
+        self.at, self.passes = at, 0
 
     def __call__(self):
         self.passes += 1
         self.at.get(self.passes, lambda: None)()
-        return iter([self.data])
+        return iter([DATA])
 
 
-def learn(at, checkpoint, **options):
-    "A fit whose passes over the data are disturbed, the warnings, and the undisturbed fit."
-    model, start, (X, y), schedule = problem()
-    whole = em.fit(model, start, (X, y, None), **schedule)
+def learn(at, checkpoint):
+    "The warnings of a fit whose passes over the data are disturbed, and which ends as it should."
+    options = {"checkpoint": checkpoint, "checkpoint_every": 0} | SCHEDULE
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = em.fit(
-            model,
-            start,
-            Interfering((X, y, None), at),
-            checkpoint=checkpoint,
-            checkpoint_every=0,
-            **schedule | options,
-        )
-    return run, caught, whole
+        run = em.fit(MODEL, START, Interfering(at), **options)
+    assert_same(run, healthy())
+    assert {w.category for w in caught} <= {CheckpointWarning}
+    return [str(w.message) for w in caught]
+
+
+def iterations(path):
+    return len(load_arrays(path)[0]["history.objective"])
 
 
 def full_file_system(path):
     """Nothing larger than a few bytes can be written by this process: as a disk that is full, but
     for the number of the error.
     """
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return lambda: resource.setrlimit(
-        resource.RLIMIT_FSIZE, (100, limit[1])
-    ), lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size):
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+
+    return limit(100), limit(usual[0])
 
 
 def full_disk(path):
@@ -233,74 +248,47 @@ def obstacle(request):
     what is then said.
     """
     make, said = OBSTACLES[request.param]
-    folder = Path(
-        tempfile.mkdtemp(prefix="capslit-")
-    )  # pytest's own folders are closed to other users
+    # pytest's own folders are closed to other users
+    folder = Path(tempfile.mkdtemp(prefix="capslit-"))
     folder.chmod(0o755)
-    (folder / "disk").mkdir()
-    mounted = (
-        request.param == "full disk"
-        and subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder / "disk")],
-            capture_output=True,
-        ).returncode
-        == 0
-    )
-    if request.param == "full disk" and not mounted:
-        shutil.rmtree(folder)
-        pytest.skip("a small disk cannot be mounted here; only root may do so")
-    hinder, help = make(folder / "disk" / "run.npz")
-    yield folder / "disk" / "run.npz", hinder, help, said
+    disk = folder / "disk"
+    disk.mkdir()
+    mounted = False
+    if request.param == "full disk":
+        words = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+        mounted = subprocess.run(words, capture_output=True).returncode == 0
+        if not mounted:
+            shutil.rmtree(folder)
+            pytest.skip("a small disk cannot be mounted here; only root may do so")
+    yield disk / "run.npz", *make(disk / "run.npz"), said
     if mounted:
-        subprocess.run(["umount", str(folder / "disk")], check=True)
+        subprocess.run(["umount", str(disk)], check=True)
     shutil.rmtree(folder)
 
 
-def test_learning_goes_on_when_checkpoints_cannot_be_written(obstacle):
+def test_a_checkpoint_that_cannot_be_written_loses_nothing(obstacle):
+    "An error at the beginning, a warning later; the last good one stays, and is written over."
     path, hinder, help, said = obstacle
-    run, caught, whole = learn({5: hinder, 9: help}, path)
-    assert run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert [w.category for w in caught] == [
-        CheckpointWarning
-    ] * 4  # after the iterations 5, 6, 7 and 8
-    assert all(
-        said in str(w.message)
-        and str(path) in str(w.message)
-        and "Learning goes on" in str(w.message)
-        for w in caught
-    )
-    assert load_arrays(path)[0]["history.objective"].shape == (
-        run.n_iter,
-        1,
-    )  # the disk was free again, and it was written
-
-
-def test_the_last_good_checkpoint_stays(obstacle):
-    path, hinder, help, said = obstacle
-    try:
-        run, caught, whole = learn({5: hinder}, path)
-    finally:
-        help()
-    assert {w.category for w in caught} == {
-        CheckpointWarning
-    } and run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert load_arrays(path)[0]["history.objective"].shape == (4, 1)
-    assert sorted(p.name for p in path.parent.iterdir()) == ["run.npz"]  # nothing half-written
-    resumed, caught, _ = learn({}, path)
-    assert not caught and resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-
-
-def test_at_the_beginning_it_is_an_error(obstacle):
-    path, hinder, help, said = obstacle
-    model, start, (X, y), schedule = problem()
-    data = Interfering((X, y, None), {})
+    data = Interfering({})
     hinder()
     try:
         with pytest.raises(StorageError, match=said):
-            em.fit(model, start, data, checkpoint=path, **schedule)
+            em.fit(MODEL, START, data, checkpoint=path, **SCHEDULE)
     finally:
         help()
     assert data.passes == 0 and not path.exists()
+    try:
+        caught = learn({5: hinder}, path)
+    finally:
+        help()
+    assert all(said in words and str(path) in words for words in caught)
+    assert all("Learning goes on" in words for words in caught)
+    assert iterations(path) == 4
+    assert [p.name for p in path.parent.iterdir()] == ["run.npz"]  # nothing half-written
+    assert not learn({}, path)
+    path.unlink()
+    assert len(learn({5: hinder, 9: help}, path)) == 4  # after the iterations 5, 6, 7 and 8
+    assert iterations(path) == healthy().n_iter
 
 
 @together("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EBADF])
@@ -308,29 +296,25 @@ def test_every_error_of_the_disk_is_survived(tmp_path, monkeypatch, number):
     def refuse(*args):
         raise OSError(number, os.strerror(number))
 
-    run, caught, whole = learn(
-        {5: lambda: monkeypatch.setattr(storage.os, "fsync", refuse), 8: monkeypatch.undo},
-        tmp_path / "run.npz",
-    )
-    assert run.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert [w.category for w in caught] == [CheckpointWarning] * 3 and "run.npz" in str(
-        caught[0].message
-    )
+    def hinder():
+        monkeypatch.setattr(storage.os, "fsync", refuse)
+
+    caught = learn({5: hinder, 8: monkeypatch.undo}, tmp_path / "run.npz")
+    assert len(caught) == 3 and "run.npz" in caught[0]
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-# -------------------------------------------------------------------------------------------------
-# Errors in the middle of learning
+# ── errors in the middle of learning
 
 
-def batches(X, y, fault, at_pass):
+def batches(fault, at_pass):
     "Ten batches, of which number 7 is at fault in one of the passes."
     passes = 0
 
     def stream():
         nonlocal passes
         passes += 1
-        for index, (x, labels) in enumerate(zip(np.split(X, 10), np.split(y, 10))):
+        for index, (x, labels) in enumerate(zip(np.split(X, 10), np.split(Y, 10))):
             if passes == at_pass and index == 7:
                 x = fault(x)
             yield x, labels
@@ -357,146 +341,81 @@ BATCHES = {
 
 def fit_batches(stream, where, n_threads, **options):
     "A fit whose training or validation examples come in the batches of `stream`."
-    model, start, (X, y), schedule = problem()
-    source = as_source(
-        stream,
-        labelled=True,
-        names=("X", "y", "w") if where == "training" else ("X_val", "y_val", "w_val"),
-    )
-    data, held_out = (
-        (source, None) if where == "training" else (as_source([(X, y)], labelled=True), source)
-    )
-    schedule |= {
-        "n_threads": n_threads,
-        "monitor": "validation" if where == "validation" else "error",
-    }
-    return em.fit(model, start, data, validation=held_out, **schedule | options)
+    kept = as_source([(X, Y)], labelled=True)
+    schedule = SCHEDULE | {"n_threads": n_threads}
+    if where == "training":
+        data, held_out = as_source(stream, labelled=True), None
+    else:
+        schedule["monitor"] = "validation"
+        data, held_out = kept, as_source(stream, labelled=True, names=("X_val", "y_val", "w_val"))
+    return em.fit(MODEL, START, data, validation=held_out, **schedule | options)
 
 
 @functools.cache
 def healthy_fit(where, n_threads, **options):
-    return fit_batches(batches(*problem()[2], None, 0), where, n_threads, **options)
+    return fit_batches(batches(None, 0), where, n_threads, **options)
 
 
-@together("fault, message", BATCHES.values(), ids=BATCHES)
+@together("fault, message", BATCHES.values())
 @pytest.mark.parametrize("where", ["training", "validation"])
 @together("n_threads", [1, 2])
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_a_bad_batch_leaves_the_last_good_parameters(tmp_path, fault, message, where, n_threads):
-    X, y = problem()[2]
-    path, at_pass = (
-        tmp_path / "run.npz",
-        6 if where == "training" else 7,
-    )  # the first tells this run from others
+    path = tmp_path / "run.npz"
+    checkpoint = {"checkpoint": path, "checkpoint_every": 1e9}
+    at_pass = 6 if where == "training" else 7  # the first tells this run from others
     named = message.replace("X ", "X_val ") if where == "validation" else message
     with pytest.raises(BatchError, match=f"^batch 7: {named}") as caught:
-        fit_batches(
-            batches(X, y, fault, at_pass), where, n_threads, checkpoint=path, checkpoint_every=1e9
-        )
+        fit_batches(batches(fault, at_pass), where, n_threads, **checkpoint)
     before = healthy_fit(where, n_threads, max_iter=5)
-    assert caught.value.index == 7 and caught.value.fit.n_iter == 5
-    assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
-    assert (
-        load_arrays(path)[0]["best.weights"].tobytes() == before.parameters.weights.tobytes()
-    )  # written because of the error
-    whole, resumed = (
-        healthy_fit(where, n_threads),
-        fit_batches(batches(X, y, None, 0), where, n_threads, checkpoint=path),
-    )
-    assert resumed.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert all(
-        np.array_equal(resumed.history[name], whole.history[name], equal_nan=True)
-        for name in whole.history
-    )
+    assert caught.value.index == 7
+    assert_same(caught.value.fit, before)
+    kept = load_arrays(path)[0]["best.weights"]  # written because of the error
+    assert kept.tobytes() == before.parameters.weights.tobytes()
+    resumed = fit_batches(batches(None, 0), where, n_threads, checkpoint=path)
+    assert_same(resumed, healthy_fit(where, n_threads))
 
 
 def test_a_bad_batch_at_the_start_leaves_nothing_and_while_resuming_what_there_was(tmp_path):
-    model, start, (X, y), schedule = problem()
-    bad = as_source(batches(X, y, with_nan, 1), labelled=True)
+    path = tmp_path / "run.npz"
+    bad = as_source(batches(with_nan, 1), labelled=True)
     with pytest.raises(BatchError) as caught:
-        em.fit(model, start, bad, **schedule)
+        em.fit(MODEL, START, bad, **SCHEDULE)
     assert caught.value.fit is None
-    before = em.fit(
-        model, start, (X, y, None), **schedule | {"max_iter": 5, "checkpoint": tmp_path / "run.npz"}
-    )
-    written = (tmp_path / "run.npz").read_bytes()
+    before = em.fit(MODEL, START, DATA, checkpoint=path, **SCHEDULE | {"max_iter": 5})
+    written = path.read_bytes()
+    bad = as_source(batches(with_nan, 1), labelled=True)
     with pytest.raises(BatchError) as caught:
-        em.fit(
-            model,
-            start,
-            as_source(batches(X, y, with_nan, 1), labelled=True),
-            checkpoint=tmp_path / "run.npz",
-            **schedule,
-        )
-    assert caught.value.fit.parameters.weights.tobytes() == before.parameters.weights.tobytes()
-    assert (tmp_path / "run.npz").read_bytes() == written
-
-
-def test_batches_that_go_straight_to_the_engine_have_numbers_as_well():
-    model, start, (X, y), schedule = problem()
-    stream = batches(X, y, raises, 3)
+        em.fit(MODEL, START, bad, checkpoint=path, **SCHEDULE)
+    assert_same(caught.value.fit, before)
+    assert path.read_bytes() == written
+    stream = batches(raises, 3)  # straight to the engine, they have numbers as well
     with pytest.raises(BatchError, match="^batch 7: OSError") as caught:
-        em.fit(model, start, lambda: ((x, labels, None) for x, labels in stream()), **schedule)
+        em.fit(MODEL, START, lambda: ((*pair, None) for pair in stream()), **SCHEDULE)
     assert caught.value.fit.n_iter == 2 and isinstance(caught.value.__cause__, OSError)
 
 
-def test_an_iteration_that_is_interrupted_half_way_does_not_count(tmp_path, monkeypatch):
-    model, start, (X, y), schedule = problem()
-    moved, calls = State.moved, []
-
-    def interrupted(self, *where):  # the history has been written, the next parameters have not
-        calls.append(self.n_iter)
-        if len(calls) == 7:
-            raise KeyboardInterrupt
-        return moved(self, *where)
-
-    path = tmp_path / "run.npz"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(State, "moved", interrupted)
-        em.fit(model, start, (X, y, None), checkpoint=path, checkpoint_every=1e9, **schedule)
-    assert calls == [1, 2, 3, 4, 5, 6, 7] and load_arrays(path)[0]["history.objective"].shape == (
-        6,
-        1,
-    )
-    whole, again = (
-        em.fit(model, start, (X, y, None), checkpoint=c, **schedule) for c in (None, path)
-    )
-    assert again.parameters.weights.tobytes() == whole.parameters.weights.tobytes()
-    assert all(
-        np.array_equal(again.history[name], whole.history[name], equal_nan=True)
-        for name in whole.history
-    )
-
-
 @together("error", [KeyboardInterrupt, MemoryError, SystemExit])
-def test_an_interruption_writes_the_checkpoint_first(tmp_path, error):
-    model, start, (X, y), schedule = problem()
-    whole = em.fit(model, start, (X, y, None), **schedule)
+@together("place", [(State, "moved"), (CapsuleRegression, "m_step")])
+def test_an_interruption_writes_the_checkpoint_first(tmp_path, monkeypatch, error, place):
+    "Also when the history has been written, and the next parameters have not."
+    usual, calls = getattr(*place), []
 
-    class Interrupted(CapsuleRegression):
-        steps = []
-
-        def m_step(self, parameters, statistics):
-            self.steps.append(1)
-            if len(self.steps) == 7:
-                raise error
-            return super().m_step(parameters, statistics)
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 7:
+            raise error
+        return usual(*arguments)
 
     path = tmp_path / "run.npz"
-    with pytest.raises(error):
-        em.fit(
-            Interrupted(model.targets, model.dims, model.solver),
-            start,
-            (X, y, None),
-            checkpoint=path,
-            checkpoint_every=1e9,
-            **schedule,
-        )
-    assert load_arrays(path)[0]["history.objective"].shape == (6, 1)
-    assert (
-        em.fit(model, start, (X, y, None), checkpoint=path, **schedule).parameters.weights.tobytes()
-        == whole.parameters.weights.tobytes()
-    )
+    (tmp_path / ".run.npz.0123abcd.part").write_bytes(b"half")  # left by a killed writer
+    (tmp_path / ".other.npz.0123abcd.part").write_bytes(b"half")
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(*place, interrupted)
+        em.fit(MODEL, START, DATA, checkpoint=path, checkpoint_every=1e9, **SCHEDULE)
+    assert iterations(path) == 6
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.npz.0123abcd.part", "run.npz"]
+    assert_same(em.fit(MODEL, START, DATA, checkpoint=path, **SCHEDULE), healthy())
 
 
 INTERRUPTED = PROBLEM + textwrap.dedent("""
@@ -532,12 +451,7 @@ INTERRUPTED = PROBLEM + textwrap.dedent("""
 
 
 def test_control_c_loses_at_most_an_iteration(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "run.npz")],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = run_python(INTERRUPTED, tmp_path / "run.npz")
     assert done.stdout.split() == ["interrupted", "True"], done.stderr
 
 
@@ -579,124 +493,71 @@ def test_control_c_leaves_no_lock_closed():
     """Wherever it comes while the pool is handed work or asked for results: the pool ends, and so
     does the program.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", LOCKED], capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = run_python(LOCKED)
     assert done.stdout.split() == ["40", "True", "True"], done.stderr
 
 
-def test_what_a_killed_writer_left_is_swept_away(tmp_path):
-    model, start, (X, y), schedule = problem()
-    for name in (".run.npz.0123abcd.part", ".other.npz.0123abcd.part"):
-        (tmp_path / name).write_bytes(b"half")
-    em.fit(
-        model, start, (X, y, None), checkpoint=tmp_path / "run.npz", **schedule | {"max_iter": 1}
-    )
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.npz.0123abcd.part", "run.npz"]
+# ── runs that would not begin alike
 
 
-# -------------------------------------------------------------------------------------------------
-# Runs that would not begin alike
-
-
-def digits(n=200):
-    X, y = load_digits(return_X_y=True)
-    return X[:n] / 16, y[:n]
+DIGITS, DIGIT_LABELS = load_digits(return_X_y=True)
+DIGITS = DIGITS[:400] / 16
 
 
 def classifier(**settings):
-    return CapsuleClassifier.paper(
-        **{
-            "capsule_dim": 2,
-            "thresholds": (0,),
-            "patience": (1,),
-            "max_iter": 2,
-            "early_stopping": False,
-        }
-        | settings
-    )
+    short = {"thresholds": (0,), "patience": (1,), "max_iter": 2, "early_stopping": False}
+    return CapsuleClassifier.paper(**{"capsule_dim": 2} | short | settings)
 
 
-RANDOM = {
-    "held out": (classifier, {"early_stopping": True}),
-    "random weights": (classifier, {"init": "random"}),
-    "short spectrum": (classifier, {"capsule_dim": 64}),
-    "k-means": (GaussianMixture, {"n_components": 3, "max_iter": 2}),
-    "manifolds": (MixtureOfFactorAnalyzers, {"n_components": 2, "n_factors": 1, "max_iter": 2}),
-    "causes": (FactorialVectorQuantizer, {"n_vectors": 2, "n_states": 2, "max_iter": 2}),
-    "experts": (CompositionalModel, {"n_experts": 2, "init": "random", "max_iter": 2}),
-}
-
-
-@pytest.mark.filterwarnings("ignore")
-@together("case", RANDOM)
-def test_a_start_at_random_and_a_checkpoint_need_a_number(tmp_path, case):
-    make, settings = RANDOM[case]
-    X, y = digits()
-    X = np.round(X) if make is CompositionalModel else X
-    for chance in (None, np.random.RandomState(0)):
-        with pytest.raises(ValueError, match="checkpoint needs random_state to be a whole number"):
-            make(**settings, random_state=chance).fit(X, y, checkpoint=tmp_path / "run.npz")
-        assert not list(tmp_path.iterdir())
-    make(**settings, random_state=np.int64(0)).fit(X, y, checkpoint=tmp_path / "run.npz")
-    make(**settings | {"max_iter": 3}, random_state=np.int64(0)).fit(
-        X, y, checkpoint=tmp_path / "run.npz"
-    )
-
-
-MEANS = np.random.default_rng(0).random((3, 64))
-CERTAIN = {
-    "subspaces": (classifier, {}),
-    "given weights": (classifier, {"init": np.ones((10, 2, 64))}),
-    "given means": (GaussianMixture, {"n_components": 3, "means_init": MEANS, "max_iter": 2}),
-    "one component": (GaussianMixture, {"n_components": 1, "max_iter": 2}),
-    "one manifold": (MixtureOfFactorAnalyzers, {"n_components": 1, "n_factors": 1, "max_iter": 2}),
-    "sequential": (CompositionalModel, {"n_experts": 2, "init": "sequential", "max_iter": 2}),
-}
+ONE = {"n_components": 1, "max_iter": 2}
+STARTS = [  # an estimator, and whether its start is drawn
+    (classifier(early_stopping=True), True),
+    (classifier(init="random"), True),
+    (classifier(capsule_dim=64), True),  # more than the spectrum has
+    (GaussianMixture(3, max_iter=2), True),
+    (MixtureOfFactorAnalyzers(2, 1, max_iter=2), True),
+    (FactorialVectorQuantizer(2, 2, max_iter=2), True),
+    (CompositionalModel(2, init="random", max_iter=2), True),
+    (classifier(), False),
+    (classifier(init=np.ones((10, 2, 64))), False),
+    (GaussianMixture(3, means_init=DIGITS[:3], max_iter=2), False),
+    (GaussianMixture(**ONE), False),
+    (MixtureOfFactorAnalyzers(n_factors=1, **ONE), False),
+    (CompositionalModel(2, init="sequential", max_iter=2), False),
+]
 
 
 @pytest.mark.filterwarnings("ignore")
-@together("case", CERTAIN)
-def test_where_nothing_is_drawn_a_checkpoint_needs_no_number(tmp_path, case):
-    make, settings = CERTAIN[case]
-    X, y = digits()
-    X = np.round(X) if make is CompositionalModel else X
-    make(**settings).fit(X, y, checkpoint=tmp_path / "run.npz")
-    make(**settings | {"max_iter": 3}).fit(X, y, checkpoint=tmp_path / "run.npz")
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_held_out_examples_that_are_given_are_not_drawn(tmp_path):
-    X, y = digits(400)
-    classifier(early_stopping=True).fit(
-        X[:300], y[:300], X_val=X[300:], y_val=y[300:], checkpoint=tmp_path / "run.npz"
-    )
+@together("model, drawn", STARTS)
+def test_a_start_at_random_and_a_checkpoint_need_a_number(tmp_path, model, drawn):
+    data = DIGITS[:200].round() if isinstance(model, CompositionalModel) else DIGITS[:200]
+    run = {"y": DIGIT_LABELS[:200], "checkpoint": tmp_path / "run.npz"}
+    if drawn:
+        for chance in (None, np.random.RandomState(0)):
+            with pytest.raises(ValueError, match="checkpoint needs random_state to be a whole num"):
+                model.set_params(random_state=chance).fit(data, **run)
+            assert not list(tmp_path.iterdir())
+        model.set_params(random_state=np.int64(0))
+    model.fit(data, **run)
+    model.set_params(max_iter=3).fit(data, **run)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_renamed_classes_another_prior_and_other_validation_examples_are_other_data(tmp_path):
-    X, y = digits(400)
-    path, given = tmp_path / "run.npz", dict(X_val=X[300:], y_val=y[300:])
-    classifier().fit(X[:300], y[:300], checkpoint=path, **given)
-    names = np.array("zero one two three four five six seven eight nine".split())
-    for labels, other in ((9 - y, {}), (names[y], {})):
+    names = np.array("zero one two three four five six seven eight nine".split())[DIGIT_LABELS]
+
+    def learn(y=DIGIT_LABELS, held=slice(300, 400), **settings):
+        validation = {"X_val": DIGITS[held], "y_val": y[:400][held]}
+        classifier(**settings).fit(
+            DIGITS[:300], y[:300], checkpoint=tmp_path / "run.npz", **validation
+        )
+
+    learn(early_stopping=True)  # held-out examples that are given are not drawn
+    (tmp_path / "run.npz").unlink()
+    learn()
+    for other in ({"y": 9 - DIGIT_LABELS}, {"y": names}, {"held": slice(300, 350)}):
         with pytest.raises(ValueError, match="other data"):
-            classifier(**other).fit(
-                X[:300], labels[:300], X_val=X[300:], y_val=labels[300:], checkpoint=path
-            )
+            learn(**other)
     with pytest.raises(ValueError, match="other settings"):
-        classifier(alpha=100.0).fit(X[:300], y[:300], checkpoint=path, **given)
-    with pytest.raises(ValueError, match="other data"):
-        classifier().fit(X[:300], y[:300], X_val=X[300:350], y_val=y[300:350], checkpoint=path)
-    classifier(max_iter=3).fit(X[:300], y[:300], checkpoint=path, **given)
-
-
-def test_a_saved_model_is_no_checkpoint(tmp_path):
-    X, y = digits()
-    model = GaussianMixture(2, random_state=0).fit(X)
-    model.save(tmp_path / "model.npz")
-    with pytest.raises(
-        ValueError,
-        match="is no checkpoint: the file holds 'capslit.GaussianMixture/2'; pass another path",
-    ):
-        model.fit(X, checkpoint=tmp_path / "model.npz")
+        learn(alpha=100.0)
+    learn(max_iter=3)

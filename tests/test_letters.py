@@ -112,8 +112,8 @@ def test_drawn_poses_have_the_moments():
 def test_direction_and_elongation_of_a_bar(angle):
     down, right = np.indices((40, 40)) - 19.5
     a = np.deg2rad(angle)
-    along = np.abs(right * np.cos(a) - down * np.sin(a)) <= 12
-    bar = along & (np.abs(right * np.sin(a) + down * np.cos(a)) <= 1.5)
+    along = np.abs(right * np.cos(a) - down * np.sin(a)) < 12.001
+    bar = along & (np.abs(right * np.sin(a) + down * np.cos(a)) < 1.501)
     elongation, direction = _stroke_shape(0.5 + 0.5 * bar.ravel(), (40, 40))
     assert abs((direction - angle + 90) % 180 - 90) < 2 and -90 < direction <= 90
     assert 5 < elongation < 10

@@ -128,50 +128,17 @@ def test_exercises_with_solutions(chapter, n):
     assert faults(json.loads((NOTEBOOKS / f"{chapter}.ipynb").read_text())["cells"], n) == []
 
 
-def notebook():
-    "A notebook without a fault."
-
-    def cell(kind, text, *tags):
-        return {
-            "cell_type": kind,
-            "source": text.splitlines(keepends=True),
-            "metadata": {"tags": [*tags]} if tags else {},
-        }
-
-    each = [
-        [
-            cell("markdown", f"**Exercise {k}** (Title). Show it."),
-            cell("code", "x = 1\nassert x == 1", "solution"),
-        ]
-        for k in range(1, 6)
-    ]
-    return [
-        cell("markdown", "# Title\n\n*Before this chapter:* nothing."),
-        cell("markdown", "## Exercises"),
-        *sum(each, []),
-        cell("markdown", "What was shown"),
-    ]
-
-
 def test_faults_are_found():
-    assert faults(notebook()) == []
-    for index, replacement, fault in (
-        (4, None, "numbers from 1 on"),
-        (3, None, "a solution to each"),
-        (1, None, "one section of exercises"),
-        (3, "#| export\nx = 1", "no solution that is exported"),
-        (0, "# Title", "what to read before"),
+    whole = json.loads((NOTEBOOKS / f"{CHAPTERS[0]}.ipynb").read_text())["cells"]
+    heading, first, second = (
+        next(i for i, cell in enumerate(whole) if source(cell).startswith(start))
+        for start in ("## Exercises", "**Exercise 1**", "**Exercise 2**")
+    )
+    for removed, fault in (
+        (range(first, second), "numbers from 1 on"),
+        (range(first + 1, second), "a solution to each"),
+        ([heading], "one section of exercises"),
+        ([0], "what to read before"),
     ):
-        cells = notebook()
-        if replacement is None:
-            del cells[index]
-        else:
-            cells[index]["source"] = replacement.splitlines(keepends=True)
-        assert fault in faults(cells)
-    cells = notebook()
-    for index in 3, 5, 7:
-        cells[index]["source"] = ["assert True"]
-    assert faults(cells) == ["three solutions that assert something"]
-    assert faults(notebook() + notebook()[-1:]) == [
-        "nothing but the closing paragraph after the last solution"
-    ]
+        assert fault in faults([cell for i, cell in enumerate(whole) if i not in removed])
+    assert "nothing but the closing paragraph after the last solution" in faults(whole + whole[-1:])

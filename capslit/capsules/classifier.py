@@ -18,19 +18,11 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .. import em
 from ..arrays import to_numpy
-from . import online, settings
+from . import online, search, settings
 from .features import KernelFeatures
 from .learning import CapsuleLearning, check_classes, new_capsules, prepared
 from .prediction import CapsulePredictions
 from .problems import least_squares
-from capslit.capsules.search import (
-    ENOUGH,
-    SearchSpace,
-    choose,
-    choose_online,
-    fold_splitter,
-    sharpness_of,
-)
 from .settings import Penalty, Schedule
 from ..estimator.persistence import Saved
 from ..estimator.training_data import read_training_data
@@ -295,13 +287,11 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         self._check_settings()
         validation = (X_val, y_val, sample_weight_val)
         data, held_out = self._read((X, y, sample_weight), validation, checkpoint)
-        folds = fold_splitter(self.cv, X, y, groups, data)
+        folds = search.fold_splitter(self.cv, X, y, groups, data)
         space = self._search_space(folds, held_out, checkpoint)
-        if self._continues:
-            weights = None
-        else:
-            weights = self._settle(choose(space, data))
+        weights = None if self._continues else self._settle(search.choose(space, data))
         data, held_out = map(self._mapped, (data, held_out))
+        # few rows are learned from as coordinates in their span
         inputs, held_inputs, span = self._in_span(data, held_out)
         seen = np.full(len(data.classes), self._continues)
         model, start, _ = self._start(inputs, seen, self._n_starts, weights, span, checkpoint)
@@ -310,8 +300,10 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         try:
             run = em.fit(model, start, batch, validation=prepared(model, held_inputs), **options)
         except em.BatchError as error:
+            # hours of learning are not lost with a batch; this estimator stays as it was
             error.estimator = error.fit and self._keep_run(error.fit, model, data)
             raise
+        # EM only approaches the zeros of a lasso
         end = self._penalty.settled(model, run.parameters, batch, self._n_threads)
         self._keep_run(replace(run, parameters=end), model, data, span)
         return self._sharpen(held_out)
@@ -350,10 +342,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         self
         """
         self._check_settings()
-        if self.online is None:
-            update = settings.Stepwise()
-        else:
-            update = self.online
+        update = settings.Stepwise() if self.online is None else self.online
         online.check_update(update, batch, self.penalty, self.class_weight)
         first = not hasattr(self, "classes_")
         labels = online.all_classes(classes, None if first else self.classes_)
@@ -363,7 +352,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         data = self._weighted(data)
         online.check_total_weight(data)
         if first:
-            self._settle(choose_online(self._search_space(), data))
+            self._settle(search.choose_online(self._search_space(), data))
         data = self._mapped(data)
         state = self._online_state(update.kind, np.full(len(labels), not first))
         model, parameters, grams = self._start(data, state.seen)
@@ -382,6 +371,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
     def _check_settings(self):
         "ValueError unless all parameters are sound, each alone and together."
         self._validate_params()
+        # for Python, True is a whole number
         if isinstance(self.capsule_dim, bool | np.bool_):
             raise ValueError(
                 f"capsule_dim must be a whole number or several, not {self.capsule_dim}"
@@ -397,9 +387,9 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
             check_repeatable(checkpoint, self.random_state or 0, "folds and landmarks are")
             return self._rng()
 
-        return SearchSpace(
+        return search.SearchSpace(
             capsule_dim=self.capsule_dim,
-            architecture=self.architecture,
+            architecture=self._architecture,
             kernel=self._kernel,
             alpha=self.alpha,
             sharpness=self.sharpness,
@@ -422,12 +412,12 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
 
     def _tells_sharpness(self, held_out):
         "Whether there are held-out examples, enough to learn the sharpness from."
-        return held_out is not None and held_out.n_samples >= ENOUGH
+        return held_out is not None and held_out.n_samples >= search.ENOUGH
 
     def _sharpen(self, held_out):
         "The classifier, with the sharpness that held-out examples ask for, if they are enough."
         if isinstance(self.sharpness, str) and self._tells_sharpness(held_out):
-            self.sharpness_ = sharpness_of(self._predictor(), held_out)
+            self.sharpness_ = search.sharpness_of(self._predictor(), held_out)
         return self
 
     def _online_state(self, kind, seen):
@@ -435,11 +425,13 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         state = getattr(self, "_online", None) or online.OnlineState(kind, seen)
         if state.kind == kind:
             return state
+        # averages of one rule mean nothing to another, but the classes remain known
         return online.OnlineState(kind, state.seen)
 
     def _first_weights(self, model, parameters, data, seen):
         "Parameters for the E-step on a batch, and weights (k, m, d, p) to go on from."
         begins = new_capsules(model.targets, model.dims, data.mass > 0, seen)
+        # weights that are given, or those of the paper, are where learning starts
         if not begins.any() or not self._plan.draws or self._as_in_paper():
             return parameters, to_numpy(parameters.weights)
         batch = prepared(model, data)

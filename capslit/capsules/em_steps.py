@@ -49,6 +49,7 @@ def covariance_product(
     products = np.sum(mu * z, axis=2)
     tau_y = np.sum(own * products, axis=1)
     tau = products.sum(1)
+    # first and second derivatives of log P, by the chain rule from those in v and S
     ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_v[:, None]
     along = (f_SS * tau + f_vS * tau_y)[:, None] + own * (f_vS * tau + f_vv * tau_y)[:, None]
     return ratio[:, :, None] * z + 4 * along[:, :, None] * mu

@@ -286,31 +286,13 @@ class CapsuleRegression:
         """
         if threshold is not None and not np.count_nonzero(threshold):
             threshold = None
-        x, groups = _read(self, parameters.weights, batch, plain=threshold is None)
-        weights = _in_precision_of(x, parameters.weights)
-        kernel = _kernel(self, x)
-        if kernel is None:
-            step = _statistics_by_arrays
-        else:
-            step = _statistics_by_loops
-        parts = []
-        for group in groups:
-            parts += zip(group.runs, step(weights, group, threshold))
-        return _combined(self, parts)
+        steps = {"arrays": _statistics_by_arrays, "loops": _statistics_by_loops}
+        return _summed(self, parameters.weights, batch, steps, threshold)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: the forward half of the E-step."
-        x, groups = _read(self, parameters.weights, batch)
-        weights = _in_precision_of(x, parameters.weights)
-        kernel = _kernel(self, x)
-        if kernel is None:
-            step = _errors_by_arrays
-        else:
-            step = _errors_by_loops
-        parts = []
-        for group in groups:
-            parts += zip(group.runs, step(weights, group))
-        return _combined(self, parts)
+        steps = {"arrays": _errors_by_arrays, "loops": _errors_by_loops}
+        return _summed(self, parameters.weights, batch, steps)
 
     def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights from the moments, by least squares (Saul 2.22)."
@@ -373,7 +355,7 @@ def _statistics_by_arrays(weights, group, thresholds):
     return sums
 
 # %% ../../nbs/capsules/engine.ipynb #engine-6
-def _errors_by_arrays(weights, group):
+def _errors_by_arrays(weights, group, _):
     "ErrorCount of each run; the forward half of `_statistics_by_arrays`."
     xp = group.xp
     _, norms = _poses_of_cases(weights, group)
@@ -419,20 +401,18 @@ def _squared_norms(poses):
     return xp.permute_dims(xp.sum(poses * poses, axis=2), (1, 0, 2))
 
 
-def _poses_of_run(weights, run):
-    return _poses(weights, run.x)
-
-
-def _poses_of_small(weights, run):
-    return (weights.reshape(-1, weights.shape[3]) @ run.columns).reshape(*weights.shape[:3], -1)
-
-
 def _poses_of_cases(weights, group):
     "Poses (k, m, d, b) of each run, and the squared norms (m, N) of all cases side by side."
     xp = group.xp
     m = weights.shape[1]
-    product = _poses_of_small if group.small else _poses_of_run
-    poses = [product(_taken(weights, run.problems), run) for run in group.runs]
+    poses = []
+    for run in group.runs:
+        taken = _taken(weights, run.problems)
+        if group.small:
+            product = taken.reshape(-1, taken.shape[3]) @ run.columns
+            poses.append(product.reshape(*taken.shape[:3], -1))
+        else:
+            poses.append(_poses(taken, run.x))
     norms = [xp.reshape(_squared_norms(h), (m, -1)) for h in poses]
     return poses, norms[0] if len(norms) == 1 else xp.concat(norms, axis=1)
 
@@ -477,11 +457,18 @@ def _moments(xp, means, x, p):
     return xp.reshape(moments, (k, m, d, p))
 
 # %% ../../nbs/capsules/engine.ipynb #cell-035-2
-def _kernel(model, x):
-    "The compiled kernel, if the model wants one, there is one, and the inputs are NumPy's."
-    if model.compiled and isinstance(x, np.ndarray):
-        return compiled_sums()
-    return None
+def _summed(model, weights, batch, steps, threshold=None):
+    "What one of the `steps`, by arrays or by loops, gives for all runs through a batch."
+    x, groups = _read(model, weights, batch, plain=threshold is None)
+    weights = _in_precision_of(x, weights)
+    step = steps["arrays"]
+    # loops read NumPy's arrays, and only where Numba is installed
+    if model.compiled and isinstance(x, np.ndarray) and compiled_sums() is not None:
+        step = steps["loops"]
+    parts = []
+    for group in groups:
+        parts += zip(group.runs, step(weights, group, threshold))
+    return _combined(model, parts)
 
 
 @lru_cache(maxsize=64)
@@ -523,7 +510,7 @@ def _statistics_by_loops(weights, group, thresholds):
     ]
 
 
-def _errors_by_loops(weights, group):
+def _errors_by_loops(weights, group, _):
     "As `_errors_by_arrays`."
     found = [_run_by_loops(weights, group, run, None)[1] for run in group.runs]
     return [ErrorCount(errors, run.mass) for run, (_, errors) in zip(group.runs, found)]

@@ -124,6 +124,7 @@ class KernelFeatures:
         def like_inputs(a):
             return xp.astype(asarray_like(a, x), x.dtype, copy=False)
 
+        # tails first: spread and centre are those of compressed inputs
         if self.tails is not None:
             x = compressed(x, like_inputs(self.tails))
         centred = x - like_inputs(self._center)
@@ -190,6 +191,7 @@ def kernel_features(
     K = draft.similarities(points, points)
     values, vectors = np.linalg.eigh(_symmetric(K, is_kernel=isinstance(kernel, str)))
     keep = values > 1e-10 * values[-1]  # the others are rounding errors
+    # features get the scale of the inputs, so that one prior suits both
     mean_square = np.sum(values) / len(z)
     root = vectors[:, keep] * (scale / np.sqrt(mean_square * values[keep]))
     return KernelFeatures(kernel, gamma, z, root, *scaling)
@@ -224,6 +226,7 @@ def _symmetric(K, is_kernel):
             " choose a smaller gamma"
         )
     largest = np.max(np.abs(K), initial=0.0)
+    # kernels of ours are positive semi-definite up to rounding
     if is_kernel:
         return (K + K.T) / 2
     asymmetric = not np.allclose(K, K.T, rtol=0, atol=1e-8 * largest)
@@ -303,6 +306,7 @@ def row_span(x: Any) -> tuple:
     n, p = x.shape
     if n_coordinates(n, p) == p:
         return None, x
+    # what overflows is left to the moments, whose message names it
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(x, SparseRows):
             wide = x.matrix.astype(np.float64)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['rest_and_shrink', 'class_probabilities', 'log_class_probabilities', 'posterior_factors', 'posterior_ratios',
-           'posterior_mean', 'squash', 'sample_latents']
+           'posterior_mean', 'squash']
 
 # %% ../../nbs/capsules/inference.ipynb #cell-061
 from typing import Any
@@ -19,6 +19,7 @@ from .special import remainder_ratio
 # %% ../../nbs/capsules/inference.ipynb #cell-063
 def _capsule_dims(capsule_dim, n_classes):
     "`capsule_dim` as a list of `n_classes` positive integers."
+    # a float such as 2.0 is refused, for it may be the result of a mistaken division
     dims = np.asarray(capsule_dim)
     if dims.dtype.kind not in "iu":
         raise TypeError(
@@ -53,6 +54,7 @@ def _read_poses(poses, capsule_dim):
     check_values("poses", poses)
     dims = _capsule_dims(poses.shape[2] if capsule_dim is None else capsule_dim, poses.shape[1])
     check_number("capsule_dim", max(dims), at_most=poses.shape[2], hint="or pad poses with zeros")
+    # anything in the padding would be counted as length
     if len(set(dims)) > 1 or dims[0] < poses.shape[2]:
         xp = namespace(poses)
         padding = xp.arange(poses.shape[2])[None, :] >= xp.asarray(dims)[:, None]
@@ -76,6 +78,7 @@ def _class_weights(w, dims):
     xp = namespace(w)
     m = w.shape[1]
     dim = sum(dims)
+    # divided before they are added, for the sum may overflow
     half_mean = xp.sum(w / (2 * m), axis=1, keepdims=True)
     largest = float(xp.finfo(w.dtype).max) / (4 * m)
     beta = m * xp.clip(half_mean, max=largest)
@@ -122,6 +125,7 @@ def log_class_probabilities(squared_norms: Any, capsule_dim: int) -> Any:
     # the sum of the other classes, without the cancellation of 1 − P
     off_diagonal = 1 - xp.eye(len(dims), dtype=w.dtype, device=device(w))
     others = weights @ off_diagonal / total
+    # each form where it does not cancel
     near_one = xp.log1p(-xp.clip(others, max=0.5))
     near_zero = xp.log(weights) - xp.log(total)
     return xp.where(others < 0.5, near_one, near_zero)
@@ -148,6 +152,7 @@ def posterior_factors(own: Any, total: Any, own_dim: Any, dim: int) -> tuple:
         Q_i(y|x) / P(y|x) for i ≠ y; what is to be added to it for i = y; and log P(y|x).
     """
     rest, shrink = rest_and_shrink(0.5 * total, dim)
+    # P(y|x) and Q share this denominator
     weight = own + rest * (own_dim * (2 / dim))
     extra = 2 / weight
     shared = (own * (1 - shrink) + own_dim) / weight
@@ -199,6 +204,7 @@ def _squared_norms(poses):
     "‖μ_j‖² of (n, m, d) poses, kept below overflow, where the posterior no longer depends on it."
     xp = namespace(poses)
     (_, m, d) = poses.shape
+    # the sum of all squares has to be a number
     bound = (float(xp.finfo(poses.dtype).max) / (4 * m * d)) ** 0.5
     return xp.sum(xp.clip(poses, min=-bound, max=bound) ** 2, axis=2)
 
@@ -251,148 +257,8 @@ def squash(poses: Any) -> Any:
     """
     poses, _ = _read_poses(poses, None)
     xp = namespace(poses)
+    # squares of the shortest and longest poses would leave the range of numbers
     largest = xp.max(xp.abs(poses), axis=(1, 2), keepdims=True)
     scaled = poses / xp.where(largest > 0, largest, xp.ones_like(largest))
     length = xp.sqrt(xp.sum(scaled**2, axis=(1, 2), keepdims=True))
     return scaled / xp.where(largest > 0, length, xp.ones_like(length))
-
-# %% ../../nbs/capsules/inference.ipynb #cell-098
-def _rejection(propose, shape):
-    "An array of first accepted proposals; propose(indices) gives values and which to accept."
-    out = np.empty(int(np.prod(shape)))
-    todo = np.arange(out.size)
-    while todo.size:
-        values, accepted = propose(todo)
-        out[todo[accepted]] = values[accepted]
-        todo = todo[~accepted]
-    return out.reshape(shape)
-
-# %% ../../nbs/capsules/inference.ipynb #cell-100
-def _sample_scale(power, beta, rng):
-    "ρ ∈ [0, 1] with density ∝ ρ^power e^{βρ}, for arrays `power` ≥ 0 and `beta` ≥ 0 of one shape."
-    rate = np.maximum(np.ravel(power + beta), 1e-300)
-    power = np.ravel(power)
-
-    def propose(i):
-        # x = 1 − ρ, exponential on [0, 1], by inversion
-        x = -np.log1p(rng.random(i.size) * np.expm1(-rate[i])) / rate[i]
-        # rounding must not give ρ = 0, whose logarithm follows
-        x = np.minimum(x, 1 - 2.0**-53)
-        acceptance = np.exp(power[i] * (np.log1p(-x) + x))
-        return 1 - x, rng.random(i.size) < acceptance
-
-    return _rejection(propose, np.shape(beta))
-
-# %% ../../nbs/capsules/inference.ipynb #cell-103
-def _sample_squared_gaussian(centre, rng):
-    "z with density ∝ z² N(z; centre, 1)."
-    c = np.ravel(centre)
-    b = np.clip(c, -1e100, 1e100)  # far beyond this the acceptance no longer depends on c
-
-    def propose(i):
-        length = np.sqrt(rng.chisquare(3, i.size))
-        chi = length * np.where(rng.random(i.size) < 0.5, -1.0, 1.0)
-        # (b + e)² ≤ 2b² + 2e²: a mixture of a normal density and of one times e²
-        normal = rng.random(i.size) * (b[i] ** 2 + 1) < b[i] ** 2
-        e = np.where(normal, rng.standard_normal(i.size), chi)
-        bound = 2 * b[i] ** 2 + 2 * e**2
-        return c[i] + e, rng.random(i.size) * bound < (b[i] + e) ** 2
-
-    return _rejection(propose, np.shape(centre))
-
-# %% ../../nbs/capsules/inference.ipynb #across-code
-def _unit(mu):
-    "Unit vectors along `mu` (last axis); where it is zero, along the first coordinate."
-    length = np.sqrt((mu**2).sum(-1, keepdims=True))
-    axis = mu / np.where(length > 0, length, 1)
-    return np.where(length > 0, axis, np.eye(mu.shape[-1])[0])
-
-
-def _stretch(across, dims, rng):
-    "Factors by which a squared length with dims − 1 degrees of freedom gets two more."
-    size = np.sqrt((across**2).sum(-1))
-    return np.sqrt(rng.chisquare(dims + 1)) / np.where(size > 0, size, 1)
-
-# %% ../../nbs/capsules/inference.ipynb #cell-106
-def _sample_own(mu, noise, dims, rho, rng):
-    "h ∝ ‖h‖² N(h; ρ mu, ρ I) along the last axis; `noise` is normal, and zero in the padding."
-    axis = _unit(mu)
-    along = (noise * axis).sum(-1)
-    across = noise - along[..., None] * axis
-    centre = np.sqrt(rho) * np.sqrt((mu**2).sum(-1))
-    # ‖h‖² is the sum of the squares along and across: one of them is weighted, the other is not
-    chosen = rng.random(rho.shape) * (centre**2 + dims) < centre**2 + 1
-    along = np.where(chosen, _sample_squared_gaussian(centre, rng), centre + along)
-    across = across * np.where(chosen, 1, _stretch(across, dims, rng))[..., None]
-    return np.sqrt(rho)[..., None] * (along[..., None] * axis + across)
-
-# %% ../../nbs/capsules/inference.ipynb #cell-107
-def _sample_posterior(mu, noise, dims, y, rng):
-    "h given x and y for prior means `mu` of shape (size, n, m, d)."
-    dims = np.asarray(dims, dtype=float)
-    dim = dims.sum()
-    w = (mu**2).sum(-1)  # (size, n, m)
-    rows = np.arange(y.size)
-    own = w[:, rows, y]
-    own_dim = np.broadcast_to(dims[y], w.shape[:2])
-    beta = w.sum(-1) / 2
-    weight = rest_and_shrink(beta, int(dim))[0] * own_dim * (2 / dim)  # c d_y
-    power = dim / 2 - (rng.random(beta.shape) * (own + weight) >= own)
-    rho = _sample_scale(power, beta, rng)  # step 1
-    h = rho[..., None, None] * mu + np.sqrt(rho)[..., None, None] * noise  # step 2
-    h[:, rows, y] = _sample_own(mu[:, rows, y], noise[:, rows, y], own_dim, rho, rng)
-    return h  # step 3 for the label
-
-# %% ../../nbs/capsules/inference.ipynb #cell-108
-def sample_latents(
-    poses: Any,
-    capsule_dim: int | None = None,
-    y: Any = None,
-    size: float = 1,
-    random_state: Any = None,
-) -> Any:
-    """Independent exact samples of the latent variables given the input, or given the input and its
-    label.
-
-    Parameters
-    ----------
-    poses : array, shape (n, m, d)
-        Prior means W_j x, smaller than 1e150 in magnitude. Capsules of a smaller dimension d_j are
-        padded with zeros.
-    capsule_dim : int or array of m ints, optional
-        d, or the d_j of each class; by default the last dimension of `poses`.
-    y : array of ints, shape (n,), optional
-        Labels. Without them the samples come from P(h | x) (Saul 2.2), with them from P(h | x, y)
-        (Saul 2.7).
-    size : int
-        How many samples to draw for each input.
-    random_state : None, int or numpy.random.Generator
-        Seed, or source of randomness.
-
-    Returns
-    -------
-    array, shape (size, n, m, d)
-        Samples; padding remains zero.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument has the wrong shape, type or range. The message names it.
-    """
-    poses, dims = _read_poses(poses, capsule_dim)
-    check_number("size", size, at_least=0, integer=True)
-    if y is None:
-        y = None
-    else:
-        y = np.asarray(check_labels("y", y, len(dims), (poses.shape[0],)))
-    rng = np.random.default_rng(random_state)
-    mu = np.asarray(poses, dtype=np.float64)
-    # their squares must be numbers
-    check_values("poses", abs(mu), upper=1e150)
-    mu = np.broadcast_to(mu, (int(size), *mu.shape))
-    noise = rng.standard_normal(mu.shape) * (np.arange(mu.shape[-1]) < np.array(dims)[:, None])
-    if y is None or len(dims) == 1:
-        h = mu + noise
-    else:
-        h = _sample_posterior(mu, noise, dims, y, rng)
-    return _like(h, poses)

@@ -65,6 +65,7 @@ def held_share(early_stopping: Any, n: int) -> float:
 
 def _class_factors(class_weight: Any, data: TrainingData) -> np.ndarray:
     "The factor (n_classes,) of the weights of the examples of each class."
+    # each class gets the same total weight
     if isinstance(class_weight, str):
         return data.mass.sum() / (len(data.classes) * np.where(data.mass > 0, data.mass, 1))
     classes = data.classes.tolist()
@@ -86,6 +87,7 @@ def _column_scales(x: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(x, SparseRows):
         mean, variance = mean_variance_axis(x.matrix.astype(np.float64), axis=0)
         return mean, np.sqrt(variance)
+    # a warning is not worth a pass over all rows
     part = x[:: -(-len(x) // 10_000)]
     return np.mean(part, axis=0, dtype=np.float64), np.std(part, axis=0, dtype=np.float64)
 
@@ -115,6 +117,7 @@ def _check_alike(data, held_out):
         raise ValueError(
             "X_val is an array of another library or on another device than X; pass both alike"
         )
+    # a look at a stream or a device would cost a pass or a transfer
     in_memory = isinstance(data.batches, tuple) and isinstance(held_out.batches, tuple)
     if not in_memory or data.like is not None:
         return
@@ -164,6 +167,7 @@ def _check_gram_size(data: TrainingData, number: int) -> None:
     """ValueError if sparse inputs have so many columns that `number` dense matrices of their second
     moments are too large.
     """
+    # dense inputs that fit into memory have room for their moments
     p = data.n_features
     if not data.sparse or number * p**2 <= LARGEST:
         return
@@ -205,6 +209,7 @@ def capsule_model(
     """
     n_classes = len(data.classes)
     paired = bool(np.any(targets < 0))
+    # one matrix for all classes takes less memory where it is enough
     by_class = by_class or paired or penalty.by_class
     kept = penalty.n_matrices * (n_classes if penalty.by_class else 1)
     solved = 2 * (len(targets) if paired else 1)  # the matrices of the solver, and their roots
@@ -250,6 +255,7 @@ def as_weights(
     wanted = (*dims.shape, int(dims.max()), p)
     if weights.ndim == 3:
         weights = weights[None]
+    # weights of a classifier without intercept begin with an intercept of zero
     if affine and weights.shape == (*wanted[:-1], p - 1):
         weights = np.concatenate([weights, np.zeros((*wanted[:-1], 1))], axis=-1)
     if weights.shape != wanted or not np.all(np.isfinite(weights)):
@@ -285,6 +291,7 @@ def in_span(data: TrainingData, held_out: TrainingData | None) -> tuple:
     """Both parts in coordinates of the span of the training rows, and the span; both unchanged, and
     None, where `row_span` leaves the rows as they are.
     """
+    # rows of a stream are not in memory together
     if not isinstance(data.batches, tuple):
         return data, held_out, None
     span, x = row_span(data.batches[0])
@@ -320,6 +327,7 @@ class CapsuleLearning:
     @property
     def _penalty(self):
         "The penalty as a value; one of size zero is none."
+        # callers then need not ask
         if self.penalty is None or self.penalty.size == 0:
             return Penalty()
         return self.penalty
@@ -332,6 +340,7 @@ class CapsuleLearning:
     @property
     def _n_starts(self):
         "Starts that are learned side by side; several only if they are random."
+        # other starts are the same each time
         if self._plan.random and not self._continues:
             return self._plan.n_init
         return 1
@@ -352,6 +361,7 @@ class CapsuleLearning:
                 f" {to_numpy(self.classes_).tolist()[:10]}, but y holds {classes[:10]}; pass"
                 " examples of the same classes, or set warm_start=False"
             )
+        # a run that goes on must hold out the same examples
         if held_out is not None and validation[0] is None:
             check_repeatable(checkpoint, self.random_state, "the held-out examples are")
         return self._weighted(data), held_out
@@ -374,19 +384,21 @@ class CapsuleLearning:
             return in_span(data, held_out)
         return data, held_out, None
 
-    def _problems(self, classes, capsule_dim=None):
-        """Targets and capsule dimensions of the problems; of the capsule dimension that was chosen,
-        unless another is given.
-        """
+    @property
+    def _architecture(self):
+        "The architecture: a name other than `auto`."
         if self.architecture == "auto":
-            architecture = "ovo"
-        else:
-            architecture = self.architecture
-        targets = capsule_targets(len(classes), architecture)
-        chosen = self.capsule_dim
-        if not isinstance(chosen, Integral | Mapping):
-            chosen = getattr(self, "capsule_dim_", None)
-        return targets, capsule_dims(targets, class_dims(capsule_dim or chosen, classes))
+            return "ovo"
+        return self.architecture
+
+    def _problems(self, classes):
+        "Targets and capsule dimensions of the problems."
+        targets = capsule_targets(len(classes), self._architecture)
+        dim = self.capsule_dim
+        # of several numbers, folds have chosen one
+        if not isinstance(dim, Integral | Mapping):
+            dim = self.capsule_dim_
+        return targets, capsule_dims(targets, class_dims(dim, classes))
 
     def _ridge(self):
         "The precision of the prior, per example."
@@ -412,13 +424,13 @@ class CapsuleLearning:
     @property
     def _seed(self):
         "`random_state`; where something is selected, a number that is the same each time."
+        # a selection that differs from call to call would look like a fault
         if self.random_state is None and self._adapts():
             return 0
         return self.random_state
 
     def _rng(self):
         "Random numbers of this fit."
-        # a selection that differs from call to call would look like a fault
         if self.random_state is None and self._adapts():
             return np.random.default_rng(0)
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -449,6 +461,7 @@ class CapsuleLearning:
             n_inputs = p - self.fit_intercept
         else:
             n_inputs = span.rows.shape[1]
+        # weights of a fold are as good as a start, but several starts have to differ
         if weights is None or starts > 1 or not plan.draws:
             weights = self._given_weights(dims, n_inputs, seen)
             begins = new_capsules(targets, dims, data.mass > 0, seen) & plan.draws
@@ -529,10 +542,12 @@ class CapsuleLearning:
             weights = span.outside(weights)
         self._keep(weights, model.dims[best], data)
         self.n_iter_ = int(np.max(np.sum(~np.isnan(run.history["objective"][:, best]), axis=0)))
+        # a single problem has a history without a second axis
         columns = best if k > 1 else best[0]
         self.history_ = {
             name: values[: self.n_iter_, columns] for name, values in run.history.items()
         }
+        # averages of earlier batches do not belong to these weights
         self._online = None
         # folds that learned for as long compared the candidates at the end
         likelihood = self._plan.monitor == "likelihood"
@@ -540,10 +555,7 @@ class CapsuleLearning:
         ended = len(run.history["objective"]) < self.max_iter or run.converged[best].all()
         if not ended and not compared:
             what = "likelihood" if likelihood else "error rate"
-            if len(self._plan.thresholds) > 1:
-                each = " for each of the thresholds"
-            else:
-                each = ""
+            each = " for each of the thresholds" if len(self._plan.thresholds) > 1 else ""
             warnings.warn(
                 f"EM stopped at max_iter={self.max_iter}, before the {what} had stopped"
                 f" improving{each}; raise max_iter, for example to {max(60, 2 * self.max_iter)}",
@@ -553,10 +565,8 @@ class CapsuleLearning:
 
     def _keep(self, weights, dims, data):
         "Set the public attributes from weights (k, m, d, p); they lie where the data do."
-        if self.architecture == "auto":
-            self.architecture_ = "ovo"
-        else:
-            self.architecture_ = self.architecture
+        self.architecture_ = self._architecture
+        # two classes are one problem whatever the architecture
         if len(weights) == 1:
             self.architecture_ = "multiclass"
             weights = weights[0]
@@ -575,8 +585,7 @@ class CapsuleLearning:
         self.coef_ = placed(np.ascontiguousarray(weights[..., :p], dtype=data.dtype))
         self.intercept_ = placed(intercept.astype(data.dtype))
         self.capsule_dims_ = placed(dims)
-        numbers = data.classes.dtype.kind in "biu"  # other labels, such as names, are NumPy's
-        if numbers:
+        self.classes_ = data.classes
+        # other labels, such as names, are NumPy's
+        if data.classes.dtype.kind in "biu":
             self.classes_ = placed(data.classes)
-        else:
-            self.classes_ = data.classes

@@ -41,7 +41,8 @@ from capslit.capsules.inference import (
 )
 from capslit.capsules.kernels import (
     TILE,
-    compiled_probabilities,
+    compiled_coupling,
+    compiled_shares,
     weights_for,
     worth_compiling,
 )
@@ -84,6 +85,7 @@ def votes(first: np.ndarray) -> Any:
     xp = namespace(first)
     m, plus, minus = _votes_of_pairs(first.shape[1])
     plus, minus = (xp.asarray(a, device=array_device(first)) for a in (plus, minus))
+    # votes are whole numbers, of which single precision has too few for many classes
     wins = xp.astype(first >= 0.5, xp.float64)
     first = xp.astype(first, xp.float64)
     return wins @ plus + (1 - wins) @ minus + (first - 0.5) @ (plus - minus) / m
@@ -131,6 +133,7 @@ def coupled(first: np.ndarray) -> Any:
     r = _pairwise(xp.matrix_transpose(first))
     eye = xp.eye(r.shape[0], dtype=xp.float64, device=array_device(first))
     quadratic = eye[:, :, None] * xp.sum(r**2, axis=0) - r * xp.permute_dims(r, (1, 0, 2))
+    # no entry is negative but by rounding
     p = xp.clip(xp.matrix_transpose(_solved(quadratic + 1)), min=0)
     p = _exchanged(p, xp.argmax(votes(first), axis=1))
     return p / xp.sum(p, axis=1, keepdims=True)
@@ -144,6 +147,7 @@ def _exchanged(p, elected):
     columns = xp.arange(p.shape[1], device=array_device(p))
     wins = elected[:, None] == columns
     leads = xp.argmax(p, axis=1)[:, None] == columns
+    # masks, for not all libraries assign to a list of places
     zero = xp.zeros_like(p)
     of_winner, of_leader = (
         xp.sum(xp.where(mask, p, zero), axis=1, keepdims=True) for mask in (wins, leads)
@@ -158,6 +162,7 @@ def _shares(norms, dims):
     xp = namespace(norms)
     dim = int(np.sum(dims[0]))
     total = xp.sum(norms, axis=1, keepdims=True)
+    # 2.16 with numerator and denominator multiplied by 2β + 2(a − ur), so that nothing cancels
     rest, _ = rest_and_shrink(0.5 * total, dim)
     sizes = xp.asarray(dims[:, :, None] * (2 / dim), dtype=norms.dtype, device=array_device(norms))
     return (norms + rest * sizes) / (total + 2 * rest)
@@ -218,14 +223,11 @@ class Predictor:
     @property
     def rows(self) -> int:
         """Examples per block, such that pose vectors take a few megabytes; compiled loops never
-        hold all of them, and each of their blocks has its price.
+        hold all of them.
         """
-        size = math.prod(self.weights.shape[:3])
         if self.compiled:
-            if self.features is None:
-                return min(max(2**21 // size, 4096), 8192)
             return 4096
-        return min(max(2**19 // size, 256), 8192)
+        return min(max(2**19 // math.prod(self.weights.shape[:3]), 256), 8192)
 
     def poses(self, x: Any) -> tuple:
         "Pose vectors (k, m, d, n) and their squared lengths (k, m, n)."
@@ -234,6 +236,7 @@ class Predictor:
         xp = namespace(x)
         with np.errstate(over="ignore", invalid="ignore"):
             poses, norms = pose_vectors(xp.astype(self.weights, x.dtype, copy=False), x)
+        # the squares of finite pose vectors may overflow, and are scaled down later
         if not bool(xp.all(xp.isfinite(norms))) and not bool(xp.all(xp.isfinite(poses))):
             raise ValueError(
                 "X is too large for this model: its pose vectors overflow; "
@@ -243,7 +246,11 @@ class Predictor:
 
     def shares(self, x: Any) -> Any:
         "P(y = j | x) of the problems, (k, m, n)."
+        by_loops = self._shares_by_loops(x)
+        if by_loops is not None:
+            return by_loops
         norms = _within_range(*self.poses(x))
+        # only problems with the same D share the remainder r
         totals = self.dims.sum(axis=1)
         if np.all(totals == totals[0]):
             return _shares(norms, self.dims)
@@ -257,6 +264,27 @@ class Predictor:
         place = np.argsort(np.argsort(totals, kind="stable"))
         return xp.take(xp.concat(parts), xp.asarray(place, device=device), axis=0)
 
+    def _shares_by_loops(self, x):
+        "`shares` from compiled loops; None where arrays are needed."
+        # loops know one set of capsule dimensions
+        if not self.compiled or not is_numpy_array(x) or np.any(self.dims != self.dims[0]):
+            return None
+        loops = compiled_shares()
+        if loops is None:
+            return None
+        if self.features is not None:
+            x = self.features(x)
+        out = np.empty((*self.dims.shape, len(x)), x.dtype)
+        fits = loops(
+            *weights_for(self.weights.astype(x.dtype, copy=False), x.shape[1]),
+            read_only(x),
+            self.dims[0].astype(x.dtype),
+            ratio_rows(int(self.dims[0].sum()) / 2, x.dtype),
+            out,
+        )
+        # arrays shrink lengths that would overflow
+        return out if fits else None
+
     def _logs(self, x):
         """log P(y | x) (n, m) of the only problem, accurate for the smallest probabilities and for
         those near one.
@@ -266,45 +294,12 @@ class Predictor:
 
     def _votes(self, x):
         "Votes of the pairs (n, n_classes), float64."
-        compiled_votes = self._looped(x, coupled=False)
-        if compiled_votes is not None:
-            return compiled_votes
         return votes(namespace(x).matrix_transpose(self.shares(x)[:, 0, :]))
-
-    def _looped(self, x, coupled=True):
-        """Probabilities, or else votes, (n, n_classes) from compiled loops.
-
-        None where arrays are needed.
-        """
-        paired = len(self.dims) > 1
-        dims = self.dims[0]
-        # there are no loops for one-versus-rest, nor for problems of different dimensions
-        has_loops = self.pairs or not paired
-        if not self.compiled or not is_numpy_array(x):
-            return None
-        if not has_loops or np.any(self.dims != dims):
-            return None
-        loops = compiled_probabilities(paired)
-        if loops is None:
-            return None
-        if self.features is not None:
-            x = self.features(x)
-        out = np.empty((len(x), self.n_classes), x.dtype if coupled else np.float64)
-        table = ratio_rows(int(dims.sum()) / 2, x.dtype)
-        weights = self.weights.astype(x.dtype, copy=False)
-        fits = loops(
-            *weights_for(weights, x.shape[1]),
-            read_only(x),
-            dims.astype(x.dtype),
-            table,
-            *[coupled] * paired,
-            out,
-        )
-        return out if fits else None  # arrays shrink lengths that would overflow
 
     def scores(self, x: Any) -> Any:
         "Scores (n, n_classes), or (n,) for two classes; the largest decides."
         xp = namespace(x)
+        # two classes have one score, as in scikit-learn
         if len(self.dims) == 1:
             logs = self.log_probabilities(x)
             if logs.shape[1] == 2:
@@ -329,6 +324,7 @@ class Predictor:
         "Class probabilities (n, n_classes)."
         p = self._of_one_draw(x)
         xp = namespace(x)
+        # the power one would round
         if self.sharpness == 1:
             return p
         # of many classes, powers of all probabilities might underflow together
@@ -337,17 +333,25 @@ class Predictor:
 
     def _of_one_draw(self, x):
         "Class probabilities (n, n_classes) of the model, of sharpness one."
-        compiled_probabilities = self._looped(x)
-        if compiled_probabilities is not None:
-            return compiled_probabilities
         xp = namespace(x)
         shares = self.shares(x)
         if len(self.dims) == 1:
             return xp.matrix_transpose(shares[0, ...])
         p = xp.matrix_transpose(shares[:, 0 if self.pairs else 1, :])
         if self.pairs:
-            return xp.astype(coupled(p), x.dtype)
+            return xp.astype(self._coupled(p), x.dtype)
         return p / xp.sum(p, axis=1, keepdims=True)
+
+    def _coupled(self, first):
+        "`coupled` probabilities (n, n_classes) from those of the first of each pair (n, k)."
+        loops = None
+        if self.compiled and is_numpy_array(first):
+            loops = compiled_coupling()
+        if loops is None:
+            return coupled(first)
+        out = np.empty((len(first), self.n_classes))
+        loops(np.ascontiguousarray(first.T), out)
+        return out
 
     def log_probabilities(self, x: Any) -> Any:
         """Logarithms of `probabilities` (n, n_classes), of a single problem accurate for the
@@ -412,6 +416,7 @@ class _AccuracyOfBatch:
     def __call__(self, batch: tuple) -> _AccuracySums:
         _, y, w = batch
         labels = self.answer(batch)
+        # a comparison of names with numbers would call every label wrong
         if (labels.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
             raise ValueError(
                 f"y holds labels of the type {y.dtype}, but those of the classifier are"
@@ -447,13 +452,9 @@ def checked_inputs(estimator: Any, X: Any, finite: bool = True) -> Any:
 
 
 def _rows_at_once(predictor, x):
-    """Examples per block; fewer where sparse inputs will be made dense for a kernel, more where
-    compiled loops read them in memory.
-    """
+    "Examples per block; fewer where sparse inputs will be made dense for a kernel."
     if predictor.features is not None and isinstance(x, SparseRows):
         return min(predictor.rows, max(1, 2**22 // x.shape[1]))
-    if predictor.features is None and predictor.compiled and isinstance(x, np.ndarray):
-        return 8 * predictor.rows
     return predictor.rows
 
 
@@ -462,6 +463,7 @@ def _by_blocks(predictor, method, x, n_threads):
     n = x.shape[0]
     rows = _rows_at_once(predictor, x)
     answer = getattr(predictor, method)
+    # arrays leave threads to the matrix library; compiled loops release the lock
     threaded = predictor.compiled and n > predictor.rows
     with em.threads(n_threads) if threaded else nullcontext() as pool:
         if pool is not None:
@@ -478,6 +480,7 @@ def _by_blocks(predictor, method, x, n_threads):
 def _accuracy_of_tensors(labels, y, weight):
     "Share of the labels y (n,) that were predicted, computed where the labels are."
     xp = namespace(labels)
+    # labels of a device are compared there, and one number comes back
     y = asarray_like(check_shape("y", y, labels.shape), labels)
     right = xp.astype(labels == y, xp.float64)
     if weight is None:
@@ -513,6 +516,7 @@ class _MulticlassOnly:
     def __get__(self, estimator: Any, owner: Any = None) -> Any:
         if estimator is None:
             return self.method
+        # two classes are one problem whatever the architecture
         two = hasattr(estimator, "classes_") and estimator.classes_.shape[0] == 2
         if estimator.architecture != "multiclass" and not two:
             raise AttributeError(
@@ -557,6 +561,7 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         """
         check_is_fitted(self, "coef_")
         source = fitting_source(self, X, y, sample_weight, labelled=True)
+        # sums of batches, for the labels of a stream are never in memory together
         if source is not None:
             answer = _PredictorMethod(self._predictor(), "labels", to_numpy(self.classes_))
             sums = source.accumulate(_AccuracyOfBatch(answer), answer.predictor.rows)
@@ -617,6 +622,7 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         """
         X, index = self._labelled_inputs(X, y)
         shares = to_numpy(self.squash(X)) ** 2
+        # NumPy has no missing integer
         best = np.full(shares.shape[1:], -1)
         for i, d in enumerate(to_numpy(self.capsule_dims_)):
             rows = np.flatnonzero(index == i)
@@ -685,6 +691,7 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         predictor = self._predictor(x if is_tensor(x) else None, x.shape[0])
         try:
             values = _by_blocks(predictor, method, x, self._n_threads)
+        # a look at all inputs before every prediction would take too long
         except ValueError:
             checked_inputs(self, X)  # NaN and infinity in X reach all pose vectors
             raise

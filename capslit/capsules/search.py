@@ -788,8 +788,9 @@ class SearchSpace:
 
     Attributes
     ----------
-    capsule_dim, architecture, alpha, sharpness, fit_intercept, max_iter
+    capsule_dim, alpha, sharpness, fit_intercept, max_iter
         As in `CapsuleClassifier`.
+    architecture : {"multiclass", "ovr", "ovo"}
     kernel : Kernel or Custom
     schedule : Schedule
     generator : function
@@ -817,18 +818,9 @@ class SearchSpace:
         """The choice without a search: what was given, no prior and no sharpness instead of "auto",
         and the first of several dimensions. An `origin` (p,) is subtracted from the inputs.
         """
-        if isinstance(self.alpha, Real):
-            alpha = float(self.alpha)
-        else:
-            alpha = 0.0
-        if isinstance(self.sharpness, Real):
-            sharpness = float(self.sharpness)
-        else:
-            sharpness = 1.0
-        if self.is_shifted(origin):
-            features = shift_map(origin)
-        else:
-            features = None
+        alpha = float(self.alpha) if isinstance(self.alpha, Real) else 0.0
+        sharpness = float(self.sharpness) if isinstance(self.sharpness, Real) else 1.0
+        features = shift_map(origin) if self.is_shifted(origin) else None
         dim = capsule_dims_tried(self.capsule_dim)[0]
         return Choice(features, alpha, sharpness, {}, capsule_dim=dim)
 
@@ -851,17 +843,9 @@ class SearchSpace:
         "Whether folds have to tell the sharpness."
         return not (self.knows_sharpness or isinstance(self.sharpness, Real))
 
-    def targets(self, classes: np.ndarray) -> np.ndarray:
-        "As `capsule_targets`."
-        if self.architecture == "auto":
-            architecture = "ovo"
-        else:
-            architecture = self.architecture
-        return capsule_targets(len(classes), architecture)
-
     def design(self, classes: np.ndarray, dim: Any) -> _Design:
         "What fits with capsules of this dimension have in common."
-        targets = self.targets(classes)
+        targets = capsule_targets(len(classes), self.architecture)
         return _Design(
             targets,
             capsule_dims(targets, class_dims(dim, classes)),
@@ -979,7 +963,7 @@ def _n_landmarks(space, data, n):
     """
     if not isinstance(space.kernel.n_landmarks, str):
         return space.kernel.n_landmarks
-    n_problems = len(space.targets(data.classes))
+    n_problems = len(capsule_targets(len(data.classes), space.architecture))
     room = int(math.sqrt(ROOM / n_problems)) - data.n_features
     return max(100, min(4_000, n // 20, room))
 

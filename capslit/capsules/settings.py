@@ -107,6 +107,7 @@ def as_kernel(kernel: Any) -> Any:
     "The value that a name, a function or None stands for."
     if kernel is None:
         return _Inputs()
+    # names are shorter to type, and survive in files
     if isinstance(kernel, str):
         return {"auto": Search, "rbf": RBF, "poly": Polynomial}[kernel]()
     if isinstance(kernel, Kernel):
@@ -142,6 +143,7 @@ class Penalty(BaseEstimator):
 
 def _check_inputs_alone(penalty, architecture, kernel, schedule):
     "ValueError unless each class has one capsule, which sees the inputs themselves."
+    # a penalty on inputs has no meaning for features or for shared capsules
     inputs_alone = architecture == "multiclass" and kernel.kind is None
     if not inputs_alone or schedule.parameter_expansion:
         raise ValueError(
@@ -231,6 +233,7 @@ class Dropout(Penalty):
             )
 
     def precision(self, targets, grams, affine):
+        # in expectation, dropout is a ridge on each column
         return dropout_precision(float(self.rate), targets, grams, affine)
 
 # %% ../../nbs/capsules/settings.ipynb #cell-006-3
@@ -344,6 +347,7 @@ class Schedule(BaseEstimator):
     def check(self) -> None:
         "ValueError unless there are a threshold and a patience for each round."
         with error_context("thresholds"):
+            # sequences of any kind, also of text that stands for no number
             thresholds = np.asarray(self.thresholds, dtype=np.float64)
         with error_context("patience"):
             patience = np.asarray(self.patience, dtype=np.float64)
@@ -362,6 +366,7 @@ class Schedule(BaseEstimator):
 
     def monitored(self, validated: bool) -> str:
         "What `em.fit` monitors; `validated`: whether there are validation examples."
+        # a prior makes the objective, not the likelihood, what EM raises
         if self.monitor == "likelihood":
             return "objective"
         if validated:
@@ -370,6 +375,7 @@ class Schedule(BaseEstimator):
 
     def accelerator(self, safeguarded: bool = False) -> dict:
         "The argument of `em.fit` that makes it faster; `safeguarded`: no step may be worse."
+        # momentum takes the place of what is not a class of its own
         kinds = {"squarem": Squarem, "anderson": Anderson, None: None}
         kind = kinds.get(self.acceleration)
         if kind is not None:
@@ -384,6 +390,7 @@ _SCHEDULE = tuple(Schedule().get_params())
 
 def with_schedule(parameters: Mapping, changes: Mapping) -> dict:
     "Parameters with changes, of which those that are settings of the schedule go there."
+    # a preset is shared, so its schedule is copied before it is changed
     merged = {**parameters, **changes}
     settings = {name: merged.pop(name) for name in _SCHEDULE if name in merged}
     return merged | {"schedule": clone(merged["schedule"]).set_params(**settings)}
@@ -444,6 +451,7 @@ _FORMER = (
 def regrouped(former: dict) -> dict:
     "Parameters of files of layout 3 as they are packed in those of layout 4."
     parts = {name: former[name] for name in _FORMER if name in former}
+    # layout 3 had settings of the parts side by side with those of the classifier
     now = {name: value for name, value in former.items() if name not in parts}
     schedule = {name: parts[name] for name in _SCHEDULE if name in parts}
     if schedule:
@@ -477,6 +485,7 @@ def upgraded(layout: int, description: dict) -> dict:
     """
     parameters = description["parameters"]
     attributes = description["attributes"]
+    # what layout 2 did not know has the value it had without saying so
     if layout == 2:
         attributes = attributes | {
             "kernel_features_": None,
@@ -514,13 +523,16 @@ def check_parameters(estimator: BaseEstimator) -> None:
     try:
         validate_parameter_constraints(kind._parameter_constraints, parameters, kind.__name__)
     except InvalidParameterError as error:
+        # scikit-learn has the name only in the text
         name = str(error).split("'")[1]
         hint = _HINTS.get(name, "")
         raise InvalidParameterError(f"{str(error).rstrip('.')}{hint}") from None
+    # parts check themselves, and their parameters are known by their own names
     for value in parameters.values():
         if isinstance(value, BaseEstimator) and hasattr(value, "_parameter_constraints"):
             value._validate_params()
             parameters = parameters | value.get_params()
+    # constraints of scikit-learn let an empty sequence pass
     for name, remedy in _REMEDIES.items():
         value = parameters.get(name)
         if hasattr(value, "__len__") and not len(value):

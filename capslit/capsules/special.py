@@ -195,13 +195,6 @@ def _series(s, beta):
         total = (total + 1 / (s + 1 + j)) * (beta / j)
     return xp.exp(-beta) * (total + 1 / (s + 1))
 
-# %% ../../nbs/capsules/special.ipynb #cell-079
-def _near_pole(s, beta, plain, series):
-    "`plain`, or `series()` where −1 < s < −1/2 and the subtraction in a + β − t₁ cancels."
-    if isinstance(s, float) and s >= -0.5:
-        return plain
-    return namespace(beta).where((s < -0.5) & (beta < 40), series(), plain)
-
 # %% ../../nbs/capsules/special.ipynb #cell-081
 def _integral(s, beta):
     "I_s(β) = β/(β + a − t₁) for flat arrays."
@@ -212,7 +205,10 @@ def _integral(s, beta):
     largest = xp.full_like(beta, xp.finfo(beta.dtype).max / 4)
     far = xp.minimum(beta, largest)
     plain = far / (far + (s + 1 - t))
-    return _near_pole(s, beta, plain, lambda: beta * _series(s, beta))
+    if isinstance(s, float) and s >= -0.5:
+        return plain
+    # for −1 < s < −1/2 the subtraction in a + β − t₁ cancels
+    return xp.where((s < -0.5) & (beta < 40), beta * _series(s, beta), plain)
 
 # %% ../../nbs/capsules/special.ipynb #cell-081-2
 def polynomials(rows, cell, x):
@@ -351,38 +347,3 @@ def interpolating_coefficients(beta: Any, dim: int) -> tuple:
     """
     dim, beta = _arguments("dim", dim, beta, 0)
     return _integrals(dim / 2, beta), _integrals(dim / 2 + 1, beta)
-
-# %% ../../nbs/capsules/special.ipynb #cell-091
-def _derivative(s, beta):
-    "I_s′(β) = (1 − t₁)/(a + β − t₁), with 1 − t₁ = (a + 1 − t₂)/(a + 1 + β − t₂), for flat arrays."
-    xp = namespace(beta)
-    total = s + 1 + beta
-    c = (s + 1) / total
-    t2 = _continued_fraction(s + 1, c)
-    t = (1 - c) * _direct_ratio(s + 1, c)
-    rest = (s + 2 - t2) / (total + 1 - t2)
-    slope = _near_pole(s, beta, rest / (total - t), lambda: rest * _series(s, beta))
-    return xp.where(s + 0 * c == 0, xp.exp(-beta), slope)
-
-# %% ../../nbs/capsules/special.ipynb #cell-092
-def _interpolating_derivative(s: Any, beta: Any) -> Any:
-    """The derivative I_s′(β) = 1 − (1 + s/β) I_s(β) (Saul A.8), elementwise, free of cancellation.
-
-    Parameters
-    ----------
-    s : float or array
-        Order, any real number above −1.
-    beta : float or array
-        β in [0, ∞]; NaN stays NaN. Broadcasts with `s`.
-
-    Returns
-    -------
-    array or scalar
-        I_s′(β), in the floating dtype and array library of `beta`; never negative for s ≥ 0.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As in `interpolating_integral`.
-    """
-    return _blockwise(_derivative, *_arguments("s", s, beta, -1))

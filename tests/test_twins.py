@@ -370,7 +370,7 @@ def plain_kernel(x, features, W, dims):
 def fast_kernel(compiled):
     def probabilities(x, features, W, dims):
         predictor = prediction.Predictor(W[None], dims[None], compiled=compiled, features=features)
-        assert (predictor._looped(x) is not None) == compiled
+        assert (predictor._shares_by_loops(x) is not None) == compiled
         return predictor.probabilities(x)
 
     return probabilities

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # %% ../../nbs/capsules/display.ipynb #cell-004
 def _class_capsules(model: Any) -> list[list[tuple]]:
     "For each class of a fitted classifier the tuples (problem, its capsule, rival capsules)."
-    architecture = getattr(model, "architecture_", None) or getattr(model, "architecture", "ovo")
+    architecture = getattr(model, "architecture_", "multiclass")
     targets = capsule_targets(len(model.classes_), architecture)
     capsules = []
     for i, column in enumerate(targets.T.tolist()):

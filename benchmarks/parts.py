@@ -415,7 +415,6 @@ def searches(n=100):
     templates = strokes()
     X = letters(templates, n, np.random.default_rng(0))
     for name, q in (("write-black", 0.01), ("write-white-and-black", 0.5)):
-        pursuit._compiled_scores.asked = pursuit._compiled_scores.enough
         run = lambda: pursuit.matching_pursuit(X, templates, q=q, transforms=TRANSFORMS)
         found = run()
         floor = min(

@@ -83,9 +83,8 @@ def chains(model):
 def templates(rule, transforms):
     X, one = test_composition.problem()
     others = [test_composition.problem(seed)[1] for seed in (3, 4)]
-    times = np.random.default_rng(0).integers(0, 3, len(X))
     stack = test_composition.stacked(one, *others)
-    return Case(test_composition.make(rule, transforms), stack, (X, times), alone=0)
+    return Case(test_composition.make(rule, transforms), stack, (X, None), alone=0)
 
 
 def means(rule):
@@ -134,7 +133,7 @@ def test_sums_add_up_weights_count_and_stacks_are_problems_alone(name):
     assert_close(reduce(em.add, parts), whole, close)
     backwards = model.e_step(parameters, part(data, slice(None, None, -1)))
     assert_close(backwards, whole, max(close, 1e-9))
-    if name.split(",")[0] not in ("chains", "means"):
+    if name.split(",")[0] not in ("chains", "means", "templates"):
         times = np.random.default_rng(0).integers(0, 4, n)
         weighed = model.e_step(parameters, (data[0], times.astype(float), *data[2:]))
         x, _, *more = part(data, np.repeat(np.arange(n), times))

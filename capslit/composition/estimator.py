@@ -83,6 +83,7 @@ def _add_statistics(old, new):
     may have more experts.
     """
     sums = []
+    # experts that came later have no share in the older sums
     for a, b in zip(map(np.asarray, old), map(np.asarray, new)):
         missing = [(0, more - less) for less, more in zip(a.shape, b.shape)]
         sums.append((np.pad(a, missing) if missing else a) + b)
@@ -96,6 +97,7 @@ def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
     """Templates (K, D) of `find_experts`; unless pixels are pruned, of opinions that add
     nothing to the description length.
     """
+    # the search compares all images with all small sets of experts
     if len(X) > MOST_SEARCHED:
         rows = rng.choice(len(X), MOST_SEARCHED, replace=False)
         X = X[np.sort(rows)]
@@ -121,6 +123,7 @@ def _until_convergence(model, parameters, data, prunes, settings):
     """
     quiet = settings | {"progress": False}
     parameters = em.fit(model, parameters, data, **quiet).parameters
+    # opinions are judged once they have been learned
     if not prunes:
         return parameters
     model = replace(model, prune=True)
@@ -182,8 +185,9 @@ def _described(block, model, templates):
     "ExpertStatistics and sets of a batch of images; sets of experts are rows of bytes."
     X = block[0]
     found = model.explain(templates, X)
+    # bytes can be counted, arrays cannot
     sets = Counter(map(bytes, active_experts(found.experts, len(templates))))
-    return _WithSets(*model.count(templates, X, np.ones(len(X)), found), sets)
+    return _WithSets(*model.count(templates, X, found), sets)
 
 # %% ../../nbs/composition/estimator.ipynb #fitted-sets
 class _FittedSets(TransformerMixin):
@@ -206,6 +210,7 @@ class _FittedSets(TransformerMixin):
         check_is_fitted(self)
         check_count("n_samples", n_samples)
         rng = check_random_state(self.random_state)
+        # whole sets are drawn: experts depend on each other
         share = self.active_set_counts_ / np.sum(self.active_set_counts_)
         chosen = rng.choice(len(share), n_samples, p=share)
         return self.active_sets_[chosen].astype(np.float64), rng
@@ -248,6 +253,7 @@ class _FittedExperts(_FittedSets):
         model = self._model()
         X = np.asarray(as_floating("X", X), np.float64)
         check_values("X", check_shape("X", X, (None, K if T is None else 4 * K)))
+        # extremes are carried, as composed templates cannot be composed again
         U = np.full((len(X), D), model.q)
         L = U.copy()
         for k, mu in enumerate(model.effective(self.templates_)):
@@ -292,6 +298,7 @@ class _FittedExperts(_FittedSets):
         if experts is not None:
             index = np.atleast_1d(np.asarray(experts))
         index = check_indices("experts", check_shape("experts", index, (None,)), K)
+        # a marginal of a Gaussian is its block
         rows = (3 * index[:, None] + np.arange(3)).ravel()
         return self.pose_mean_.ravel()[rows], self.pose_covariance_[np.ix_(rows, rows)]
 
@@ -522,7 +529,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         data = read_training_data(self, X, labelled=False, precisions=(np.float64,))
         data = data.apply(self._ink)
         model = self._model()
+        # starts look at a sample that fits in memory
         sample = data.sample(self.random_state)[0]
+        # a run resumes only if it can draw the same numbers again
         drawn = len(sample) < data.n_samples or self._init() in ("random", "search")
         parameters = self._start(model, sample)
         batches = data.batches
@@ -574,6 +583,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         else:
             starts = self._start(model, X)
             parameters = Experts(*(leaf[:1] for leaf in starts))
+        # one by one: the statistics of an image are those with its own experts
         for x in X[:, None]:
             parameters = learn_online(model, parameters, x, self.n_experts)
             self._keep(model, parameters, (x, None), add=True)
@@ -645,6 +655,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 " no transforms"
             )
         if self.init == "auto":
+            # experts that move are too many candidates for exact steps
             if self.transforms is None:
                 return "search"
             return "sequential"
@@ -679,7 +690,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 self.max_iter,
             )
             found = model.explain(templates, X)
-            counted = model.count(templates, X, np.ones(len(X)), found)
+            counted = model.count(templates, X, found)
             return Experts(templates[None], counted.counts[None] + weight)
         if how == "random":
             size = self.n_init, self._number()
@@ -707,6 +718,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         """
         self.templates_ = parameters.templates[0]
         self.counts_ = parameters.counts[0]
+        # one more pass, with the experts that are kept
         K = len(self.templates_)
         describe = partial(_described, model=model, templates=self.templates_)
         *statistics, sets = em.accumulate(describe, data, model.block_rows(parameters))

@@ -178,6 +178,7 @@ def _best_opinions(others, now, charge, one_sided=False):
     rivals = [now, _best_above(others, charge)]
     if not one_sided:
         rivals.append(1 - _best_above(others.mirrored(), charge.mirrored()))
+    # silence gains nothing, and pays nothing
     best = np.full_like(now, charge.q)
     highest = np.zeros_like(now)
     for v in rivals:
@@ -332,6 +333,7 @@ class _StillExperts:
 
     def settle(self, templates, max_iter):
         "What alternating steps lead to, until nothing changes."
+        # the objective cannot fall, so the sets of active experts settle
         before = None
         for _ in range(max_iter):
             active = self.explain(templates)[0]
@@ -417,6 +419,7 @@ def _factor_templates(search, rng):
     if search.one_sided:
         H = np.minimum(scaled_factors(X, search.target, rng), 0.95)
         return np.maximum(H, q)
+    # paper is ink of a second kind: factors are not negative
     both = np.concatenate(
         [X, 1 - X],
         axis=1,

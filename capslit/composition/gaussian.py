@@ -104,6 +104,7 @@ def _best_means(upper, lower, S, N, q, one_sided):
     `upper`, `lower`, S and N are arrays as of `best_above`; with `one_sided`
     no opinion is below q.
     """
+    # what the others say below q is taken from the examples
     v, gain = _best_above(
         upper,
         S - N * (lower - q),
@@ -112,6 +113,7 @@ def _best_means(upper, lower, S, N, q, one_sided):
     best = np.where(gain > 0, v, q)
     if one_sided:
         return best
+    # an opinion below q is one above it with all signs exchanged
     down, less = _best_above(
         -lower,
         N * (upper - q) - S,
@@ -217,6 +219,7 @@ class _Steps(_Sets):
         "SetStatistics, without the leading axis, of examples x (n, D)."
         best, mu = self.explain(templates, variance, x)
         M = len(small_sets(len(templates), self.max_active))
+        # examples of one set side by side: their sums are one reduction
         order = np.argsort(best, kind="stable")
         present, starts, counts = np.unique(
             best[order],
@@ -246,6 +249,7 @@ class _Steps(_Sets):
         templates = _exact_means(before, sets, times, sums, self.q, self.rule)
         if self.noise is not None:
             return templates, self.noise
+        # squares about the new means, from sums alone
         mu = compose_means(templates, sets, self.q, self.rule)
         left = squares + np.sum(times[:, None] * mu**2 - 2 * sums * mu)
         return templates, max(left / (weight * sums.shape[1]), self.floor)
@@ -265,6 +269,7 @@ class GaussianCompositions(_Steps):
     def block_rows(self, parameters: _Means) -> int:
         "Examples per block."
         _, K, D = parameters.templates.shape
+        # scores of all sets, or the examples, whichever takes more memory
         width = max(D, len(small_sets(K, self.max_active)))
         return int(np.clip(2**21 // width, 16, 4096))
 
@@ -290,6 +295,7 @@ def _factor_means(X, n_experts, q, one_sided, rng):
     """Templates (n_experts, D) of non-negative factors of X above q, and below
     it unless `one_sided`.
     """
+    # factors are not negative, so both sides of q are told apart
     above = np.maximum(X - q, 0)
     if one_sided:
         return q + scaled_factors(above, n_experts, rng)
@@ -340,6 +346,7 @@ class _FittedMeans(_FittedSets):
         variance = self.noise_variance_ / unit / unit
         active = np.zeros((len(X), len(templates)), bool)
         likelihood = np.empty(len(X))
+        # blocks bound the memory of the scores of all sets
         for start in range(0, len(X), 2048):
             rows = slice(start, start + 2048)
             x, far = scaled_inputs(X[rows], unit)
@@ -520,6 +527,7 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
             np.float64,
         )
         unit = self._unit(data.largest, sample)
+        # below the background the maximum rule has no mean
         if self.rule == "maximum":
             self._look_below(sample / unit - self.background / unit)
         model = self._model(unit)

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.special import betaln, xlog1py, xlogy
 
 from .pursuit import Pursuit, Transforms, matching_pursuit, warp
-from ..validation import as_floating, check_shape
 
 # %% ../../nbs/composition/model.ipynb #cell-008-1
 def owners(
@@ -70,18 +69,18 @@ class Experts(NamedTuple):
 
 
 class ExpertStatistics(NamedTuple):
-    """Sufficient statistics, sums over examples of weight w: of owned pixels R,
-    activity a and poses g.
+    """Sufficient statistics, sums over examples: of owned pixels R, activity a and
+    poses g.
     """
 
-    ink: np.ndarray  # (k, K, D)      Σ w Φ⁻¹(R x)
-    counts: np.ndarray  # (k, K, D)      Σ w Φ⁻¹(R)
-    together: np.ndarray  # (k, K, K)      Σ w a aᵀ
-    first: np.ndarray  # (k, K, K, 3)   Σ w a_j a_l g_j
-    second: np.ndarray  # (k, 3K, 3K)    Σ w g gᵀ, where idle experts have g = 0
-    log_likelihood: np.ndarray  # (k,)           Σ w log P(x | μ) of the composed templates
-    weight: np.ndarray  # (k,)           Σ w
-    # (k, K, 3)      Σ w rot(−θ) of the shifts in g: places as the template sees them
+    ink: np.ndarray  # (k, K, D)      Σ Φ⁻¹(R x)
+    counts: np.ndarray  # (k, K, D)      Σ Φ⁻¹(R)
+    together: np.ndarray  # (k, K, K)      Σ a aᵀ
+    first: np.ndarray  # (k, K, K, 3)   Σ a_j a_l g_j
+    second: np.ndarray  # (k, 3K, 3K)    Σ g gᵀ, where idle experts have g = 0
+    log_likelihood: np.ndarray  # (k,)           Σ log P(x | μ) of the composed templates
+    weight: np.ndarray  # (k,)           how many
+    # (k, K, 3)      Σ rot(−θ) of the shifts in g: places as the template sees them
     places: np.ndarray = 0.0
 
 # %% ../../nbs/composition/model.ipynb #cell-051
@@ -100,28 +99,9 @@ def active_experts(experts: np.ndarray, n_experts: int) -> np.ndarray:
     return active[:, :n_experts]
 
 # %% ../../nbs/composition/model.ipynb #cell-008-2
-def _owned(found, slots, x, weight, K):
-    """Σ w R x and Σ w R (K, D) of experts that do not move; `slots`: (n, D)
-    arrays as of `owners`.
-    """
-    n, D = x.shape
-    ink = 0.0
-    counts = 0.0
-    for slot in slots:
-        rows, pixels = np.nonzero(slot >= 0)
-        owner = found.experts[rows, slot[rows, pixels]]
-        place = owner * D + pixels
-        w = weight[rows]
-        inked = w * x[rows, pixels]
-        ink = ink + np.bincount(place, inked, K * D)
-        counts = counts + np.bincount(place, w, K * D)
-    g = np.zeros((n, K, 3))
-    return ink.reshape(K, D), counts.reshape(K, D), g, np.zeros((K, 3))
-
-# %% ../../nbs/composition/model.ipynb #owned-in-poses
-def _owned_in_poses(found, slots, x, weight, K, transforms):
-    """Σ w Φ⁻¹(R x) and Σ w Φ⁻¹(R) (K, D), poses g (n, K, 3), and the sums (K, 3) of their
-    places as the templates see them.
+def _owned(found, slots, x, K, transforms):
+    """Σ Φ⁻¹(R x) and Σ Φ⁻¹(R) (K, D), poses g (n, K, 3), and the sums (K, 3) of their places as the
+    templates see them; `slots`: (n, D) arrays as of `owners`.
     """
     ink = np.zeros((K, x.shape[1]))
     counts = np.zeros((K, x.shape[1]))
@@ -131,20 +111,19 @@ def _owned_in_poses(found, slots, x, weight, K, transforms):
         on = np.flatnonzero(experts >= 0)
         if not on.size:
             continue
-        index = index[on]
-        w = weight[on, None]
         one_hot = np.arange(K)[:, None] == experts[on]
         one_hot = one_hot.astype(np.float64)  # sums over images become matrix products
-        owned = np.any(
-            [slot[on] == j for slot in slots],
-            axis=0,
-        )
-        R = w * owned
-        ink += one_hot @ transforms.pull_back(R * x[on], index)
-        counts += one_hot @ transforms.pull_back(R, index)
-        g[on, experts[on]] = transforms.poses[index]
-        shifts = transforms.inverses[index] * [1, 1, 0]  # a template is centred, not turned
-        places -= one_hot @ (w * shifts)
+        R = np.any([slot[on] == j for slot in slots], axis=0).astype(np.float64)
+        inked = R * x[on]
+        if transforms is not None:
+            index = index[on]
+            R = transforms.pull_back(R, index)
+            inked = transforms.pull_back(inked, index)
+            g[on, experts[on]] = transforms.poses[index]
+            shifts = transforms.inverses[index] * [1, 1, 0]  # a template is centred, not turned
+            places -= one_hot @ shifts
+        ink += one_hot @ inked
+        counts += one_hot @ R
     return ink, counts, g, places
 
 # %% ../../nbs/composition/model.ipynb #cell-018
@@ -188,44 +167,23 @@ class _Inference:
         q = 0.0 if self.rule == "maximum" else None
         return owners(found, templates, self.transforms, q)
 
-    def count(
-        self, templates: np.ndarray, x: np.ndarray, weight: np.ndarray, found: Pursuit
-    ) -> ExpertStatistics:
+    def count(self, templates: np.ndarray, x: np.ndarray, found: Pursuit) -> ExpertStatistics:
         """ExpertStatistics, without the leading axis, of images x with their pursuit
         `found` by templates (K, D).
         """
         K = len(templates)
         slots = self.owners(found, templates)
-        if self.transforms is None:
-            ink, counts, g, places = _owned(
-                found,
-                slots,
-                x,
-                weight,
-                K,
-            )
-        else:
-            ink, counts, g, places = _owned_in_poses(
-                found,
-                slots,
-                x,
-                weight,
-                K,
-                self.transforms,
-            )
+        ink, counts, g, places = _owned(found, slots, x, K, self.transforms)
         active = active_experts(found.experts, K).astype(np.float64)
-        heavy = weight[:, None] * active
         rows = g.reshape(len(x), 3 * K)
-        # an impossible image has −∞, and 0 · ∞ is not a number
-        likelihood = np.where(weight > 0, found.log_likelihood, 0.0)
         return ExpertStatistics(
             ink,
             counts,
-            heavy.T @ active,
-            np.einsum("nl,njc->jlc", heavy, g),
-            (weight[:, None] * rows).T @ rows,
-            weight @ likelihood,
-            np.sum(weight),
+            active.T @ active,
+            np.einsum("nl,njc->jlc", active, g),
+            rows.T @ rows,
+            np.ones(len(x)) @ found.log_likelihood,
+            np.float64(len(x)),
             places,
         )
 
@@ -234,7 +192,7 @@ class _Inference:
 class Compositions(_Inference):
     """k stacked models of experts with an extremal composition rule, for the engine.
 
-    Batches are (x (b, D) of zeros and ones, weight (b,) or None). The settings are as in
+    Batches are (x (b, D) of zeros and ones, None): images count alike. The settings are as in
     `CompositionalModel`; one pose of `transforms` must be the identity.
     """
 
@@ -273,21 +231,8 @@ class Compositions(_Inference):
 
     def e_step(self, parameters: Experts, batch: tuple) -> ExpertStatistics:
         "ExpertStatistics of a batch."
-        x, weight = batch
-        x = np.asarray(as_floating("x", x), np.float64)
-        check_shape(
-            "x",
-            x,
-            (None, parameters.templates.shape[2]),
-        )
-        if weight is None:
-            weight = np.ones(len(x))
-        weight = np.asarray(as_floating("weight", weight), np.float64)
-        check_shape("weight", weight, (len(x),))
-        parts = []
-        for mu in parameters.templates:
-            found = self.explain(mu, x)
-            parts.append(self.count(mu, x, weight, found))
+        x = np.asarray(batch[0], np.float64)
+        parts = [self.count(mu, x, self.explain(mu, x)) for mu in parameters.templates]
         return ExpertStatistics(*map(np.stack, zip(*parts)))
 
     def m_step(self, parameters: Experts, statistics: ExpertStatistics) -> Experts:
@@ -427,12 +372,7 @@ def append_expert(
 # %% ../../nbs/composition/model.ipynb #cell-036-1
 def _learned(model, parameters, x, found):
     "Experts, a stack of one, after the images x by the online rule."
-    counted = model.count(
-        parameters.templates[0],
-        x,
-        np.ones(len(x)),
-        found,
-    )
+    counted = model.count(parameters.templates[0], x, found)
     stacked = ExpertStatistics(*(np.asarray(leaf)[None] for leaf in counted))
     return model.update(parameters, stacked)
 

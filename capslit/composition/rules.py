@@ -102,6 +102,7 @@ def _sum_of_odds(templates, axis=0):
     """
     p, xp, axis = _opinions(templates, axis)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # certain experts have infinite odds, and decide
         odds = xp.sum(p / (1 - p), axis=axis)
         return xp.where(
             xp.isinf(odds),

@@ -30,6 +30,7 @@ def _as_images(X, scale):
     square.
     """
     side = max(SMALLEST, int(np.ceil(np.sqrt(X.shape[1]))))
+    # rows that fill no square go on with zeros
     images = np.zeros((len(X), side**2), np.float32)
     images[:, : X.shape[1]] = X / scale
     return images.reshape(-1, side, side)
@@ -39,6 +40,7 @@ def _default_features(side):
     """The convolutions (channels, size, stride) of a network for images of this side, where none
     are asked for.
     """
+    # strides make large images small: every place of the last grid votes
     if side >= 20:
         return ((32, 5, 2), (32, 3, 2))
     if side >= 6:
@@ -58,6 +60,7 @@ def _held_out(codes, fraction, rng):
     fraction, rounded down.
     """
     held = np.zeros(len(codes), bool)
+    # class by class: at random a rare one might be held out as a whole
     for c in range(codes.max() + 1):
         rows = rng.permutation(np.flatnonzero(codes == c))
         held[rows[: int(fraction * len(rows))]] = True
@@ -69,6 +72,7 @@ def _best_sharpness(activations, codes):
     likely.
     """
 
+    # a scale is positive: its logarithm is searched
     rows = np.arange(len(codes))
 
     def loss(log_s):
@@ -148,6 +152,7 @@ class _TrainedNetwork:
         from capslit.routing.network import scores
 
         check_is_fitted(self)
+        # in double precision the result does not depend on the other images of a batch
         return scores(self.network().double(), self._images(X))
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -180,6 +185,7 @@ class _TrainedNetwork:
         import torch
 
         net = self.network().double()
+        # votes need much more memory than images: a few hundred at a time
         images = torch.as_tensor(self._images(X).astype(np.float64))
         with torch.no_grad():
             parts = [net.capsules(part).poses.numpy() for part in images.split(250)]
@@ -286,9 +292,11 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
                 f"y has 1 class, {self.classes_.tolist()}; a classifier needs at least two"
             )
         rng = check_random_state(self.random_state)
+        # images without ink have no magnitude
         self.scale_ = float(np.abs(X).max()) or 1.0
         held = _held_out(codes, self.validation_fraction, rng)
         self._train(_as_images(X[~held], self.scale_), codes[~held], int(rng.randint(2**31 - 1)))
+        # images that have been learned are too easy, and only the last resort
         judges = held if held.any() else ~held
         self.sharpness_ = _best_sharpness(self._activations(X[judges]), codes[judges])
         return self

@@ -40,6 +40,7 @@ def _deal(rows, dealt, mask, top):
 
 def _place(rows, tiles, t):
     "Copies rows (D, w) to tiles (D, ·, w), as tile t."
+    # pieces go to the rows of their numbers
     for w in range(rows.shape[1]):
         for l in range(len(rows)):
             tiles[l, t, w] = rows[l, w]
@@ -69,6 +70,7 @@ def _transpose(bits, mask, tiles, dealt, last):
 # %% ../../nbs/routing/kernels.ipynb #cell-010
 def _products(R, activations, share):
     "R a into the shares; Σ R a and Σ R."
+    # sums of the precision of the votes
     mass = total = share.dtype.type(0)
     for t in range(len(share)):
         share[t] = R[t] * activations[t]
@@ -107,6 +109,7 @@ def add_exponents(X, means, scales, exponents):
 
     `scales` are 1/√2σ, and zero where there is no row.
     """
+    # four rows at once, so that an exponent is read and written a quarter as often
     a = X[0]
     b = X[min(1, len(X) - 1)]
     c = X[min(2, len(X) - 1)]
@@ -138,6 +141,7 @@ def _fit_parent(X, share, least, last, mean, exponents, four):
     d = len(X)
     log_sigma = number(0)
     half = number(0.5)
+    # the product of four variances needs one logarithm
     volume = 1.0
     exponents[:] = 0
     for l in range(d):
@@ -169,6 +173,7 @@ def _shares(R, activations, tiny, share):
     # so little is left of the assignments that they may have been rounded to zero
     if total < number(2**-20) or mass < tiny:
         return number(-1)
+    # one division, and a product for each child
     factor = number(1) / mass
     for t in range(len(share)):
         share[t] *= factor
@@ -198,6 +203,7 @@ def _assign(logits, R, sums, top, bits, power, layout):
     exp(logit) after that into `sums` (n,). `top` (n,) is space to work in.
     """
     one = R.dtype.type(1)
+    # without the greatest logit no exponential overflows
     top[:] = logits[0]
     for j in range(1, len(R)):
         row = logits[j]
@@ -266,6 +272,7 @@ def iterate(
             four,
         )
         per_unit = d * (beta_u[j] + log_unit) + log_sigma
+        # the logistic function in logarithms, without overflow on either side
         x = lam * (beta_a[j] - per_unit * mass)
         log_active[j] = min(x, zero) - np.log1p(np.exp(-abs(x)))
         offset = log_active[j] - log_sigma
@@ -414,6 +421,7 @@ def worth_compiling(n_numbers: int, n_iterations: int) -> bool:
     """Whether the numbers of all votes, times the iterations, are 2²⁴ or more, so that compiling
     pays.
     """
+    # sizes alone decide, so that the same call always takes the same way
     return n_numbers * n_iterations >= 2**24
 
 # %% ../../nbs/routing/kernels.ipynb #cell-026
@@ -452,6 +460,7 @@ def route_in_loops(
         FLOAT_LAYOUT[dtype],
         bits.dtype.type(np.iinfo(bits.dtype).max),
     )
+    # the kernel fills these in place
     poses = np.empty((k, m, d), dtype)
     outputs = poses, np.empty((k, m), dtype), np.empty((k, n, m), dtype)
 

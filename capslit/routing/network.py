@@ -65,6 +65,7 @@ class _PrimaryCapsules(nn.Module):
 
     def forward(self, features):
         n, _, height, width = features.shape
+        # channels last: the numbers of a capsule lie together
         poses = self.poses(features).permute(0, 2, 3, 1)
         return _Capsules(
             poses.reshape(n, height, width, self.n_types, SIDE, SIDE),
@@ -80,6 +81,7 @@ def _cast_votes(poses, transformations):
     """
     *batch, n_in, _, _ = poses.shape
     n_out = transformations.shape[1]
+    # one matrix product for each child serves all images and parents
     children = poses.reshape(-1, n_in, SIDE, SIDE).movedim(1, 0).reshape(n_in, -1, SIDE)
     matrices = transformations.transpose(1, 2).reshape(n_in, SIDE, -1)
     votes = (children @ matrices).reshape(n_in, -1, SIDE, n_out, SIDE)
@@ -144,6 +146,7 @@ class _RoutedCapsules(nn.Module):
 
     def route(self, votes, activations):
         "`Routed` of votes (…, children, n_out, 16) and activations (…, children)."
+        # every child speaks as loudly as any other
         if not self.weighted:
             activations = torch.full_like(activations, 0.5)
         return em_routing(
@@ -180,6 +183,7 @@ def _places(votes):
     fractions of the grid.
     """
     height, width = votes.shape[1:3]
+    # the last column of a pose is where a homogeneous matrix has its shift
     place = votes.new_zeros(height, width, 1, 1, SIDE**2)
     row, column = (torch.arange(k, dtype=votes.dtype, device=votes.device) for k in (height, width))
     place[..., SIDE - 1] = ((row + 0.5) / height)[:, None, None, None]
@@ -423,6 +427,7 @@ def network_arrays(network):
 
 def restore(network: nn.Module, snapshots: dict, moment: int) -> None:
     "Load the parameters that a network had at one of the moments of `snapshots` (0, 1, … or −1)."
+    # torch copies the numbers into the parameters that are there
     state = {name: torch.as_tensor(array[moment]) for name, array in snapshots.items()}
     network.load_state_dict(state)
 
@@ -442,6 +447,7 @@ def scores(network: nn.Module, images: Any, batch_size: int = 250) -> np.ndarray
     Images are numbers of any kind, grey values as in training. The network is left as it was.
     """
     check_count("batch_size", batch_size)
+    # in training mode batch normalisation would mix the images of a batch
     was_training = network.training
     x = _tensor(images, network)
     network.eval()
@@ -651,6 +657,7 @@ def learn(
         If the checkpoint cannot be read or written.
     """
     n_steps = _steps(len(y), epochs, batch_size, learning_rate, watches)
+    # steps of an epoch after which the network is watched
     moments = {round(n_steps * (k + 1) / watches) for k in range(watches)}
     run = _Training(network, learning_rate, epochs * n_steps)
     if checkpoint is not None:
@@ -666,6 +673,7 @@ def learn(
         if checkpoint.exists():
             _load(checkpoint, run, signature)
     for epoch in range(run.epoch, epochs):
+        # a function may deform the images anew in each epoch
         x = _tensor(images(epoch) if callable(images) else images, network, len(y))
         labels = _labels(y, network, x)
         if checkpoint is not None and epoch == 0:
@@ -686,36 +694,10 @@ def learn(
     return _Learned(_columns(run.history), _columns(run.snapshots))
 
 # %% ../../nbs/routing/network.ipynb #cell-056
-_NETWORK = "capslit.capsule_network/1"
-_KINDS = {kind.__name__: kind for kind in (CapsuleNetwork, ConvolutionalNetwork)}
-
-
-def _save_network(path, network):
-    """Write a CapsuleNetwork or ConvolutionalNetwork to a file, atomically.
-
-    TypeError for another network, StorageError if the file cannot be written.
-    """
-    kind = type(network).__name__
-    if _KINDS.get(kind) is not type(network):
-        raise TypeError(f"network must be a {' or a '.join(_KINDS)}, not {kind}")
-    meta = {"schema": _NETWORK, "kind": kind, "settings": network.settings}
-    save_arrays(path, network_arrays(network), meta)
-
-
-def network_from_arrays(settings: dict, arrays: dict, kind: str = "CapsuleNetwork") -> nn.Module:
-    """A network with these settings and with the numbers that `network_arrays` gave, in evaluation
-    mode.
-    """
+def network_from_arrays(settings: dict, arrays: dict) -> CapsuleNetwork:
+    "A CapsuleNetwork with these settings and `network_arrays`, in evaluation mode."
     with torch.random.fork_rng(devices=[]):  # its first numbers are not needed
-        network = _KINDS[kind](**settings)
-    network.load_state_dict(
-        {name: torch.as_tensor(array) for name, array in arrays.items()},
-        assign=True,
-    )
+        network = CapsuleNetwork(**settings)
+    weights = {name: torch.as_tensor(array) for name, array in arrays.items()}
+    network.load_state_dict(weights, assign=True)
     return network.eval()
-
-# %% ../../nbs/routing/network.ipynb #cell-056-a
-def _load_network(path):
-    "The network that `save_network` wrote, in evaluation mode. No code in the file is run."
-    arrays, meta = load_arrays(path, schema=_NETWORK)
-    return network_from_arrays(meta["settings"], arrays, meta["kind"])

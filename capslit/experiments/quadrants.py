@@ -212,7 +212,7 @@ def _em_step(templates, X, learner="equation 1"):
         return _best_templates(templates, active, X), score
     model = Compositions(prune=learner == "votes that pay")
     pursuit = as_pursuit(templates, active, score)
-    counted = model.count(templates, X, np.ones(len(X)), pursuit)
+    counted = model.count(templates, X, pursuit)
     # The engine stacks problems; here there is one
     statistics = ExpertStatistics(*(np.asarray(a)[None] for a in counted))
     return model.m_step(None, statistics).templates[0], score

@@ -18,14 +18,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
-from threadpoolctl import threadpool_limits
 
 from .. import em
 from ..capsules.engine import CapsuleParameters, CapsuleRegression, LeastSquares

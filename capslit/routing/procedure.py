@@ -79,6 +79,19 @@ def _log_sigmoid(x):
     xp = namespace(x)
     return xp.minimum(x, xp.zeros_like(x)) - xp.log1p(xp.exp(-xp.abs(x)))
 
+
+def _printed_pass(inputs, activations, parents, beta_u, beta_a, lam):
+    "One pass of procedures 2 and 3 as printed; `activations` (…, n) of the children."
+    xp = namespace(inputs)
+    x = inputs[..., :, None, :]
+    R = _responsibilities(x, parents)
+    r = _normalised(activations[..., None] * R, axis=-2)
+    M, variances = _moments(r, x)
+    per_unit = beta_u + xp.sum(0.5 * xp.log(variances), axis=-1)
+    cost = per_unit * xp.sum(r, axis=-2)  # the sum is 1
+    activation = xp.exp(_log_sigmoid(lam * (beta_a - cost)))
+    return Parents(M, variances, activation), R
+
 # %% ../../nbs/routing/procedure.ipynb #cell-017
 def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: float) -> tuple:
     """One pass of procedure 2 as printed: an activation in the place of the weight
@@ -86,10 +99,9 @@ def procedure_2(inputs: Any, parents: Parents, beta_u: Any, beta_a: Any, lam: fl
 
     `inputs` (…, n, d), `lam` is λ; returns the new Parents and the assignments R (…, n, m).
     The cost is multiplied by Σ_i r_ij, which is 1 whatever a parent explains.
-    It is procedure 3 with children that are all equally active.
     """
     alike = namespace(inputs).ones_like(inputs[..., 0])
-    return procedure_3(inputs, alike, parents, beta_u, beta_a, lam)
+    return _printed_pass(inputs, alike, parents, beta_u, beta_a, lam)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-020
 def procedure_3(
@@ -100,15 +112,7 @@ def procedure_3(
 
     Only their ratios count: r_ij sums to one, and a common factor of them cancels.
     """
-    xp = namespace(inputs)
-    x = inputs[..., :, None, :]
-    R = _responsibilities(x, parents)
-    r = _normalised(activations[..., None] * R, axis=-2)
-    M, variances = _moments(r, x)
-    per_unit = beta_u + xp.sum(0.5 * xp.log(variances), axis=-1)
-    cost = per_unit * xp.sum(r, axis=-2)  # the sum is 1
-    activation = xp.exp(_log_sigmoid(lam * (beta_a - cost)))
-    return Parents(M, variances, activation), R
+    return _printed_pass(inputs, activations, parents, beta_u, beta_a, lam)
 
 # %% ../../nbs/routing/procedure.ipynb #cell-023
 def corrected_procedure(

@@ -65,7 +65,7 @@ def check_encoded(table):
 
 
 def test_words_numbers_and_gaps(home):
-    (home / "tables" / "sonar.dat.gz").write_bytes(gzip.compress(CONTENT))
+    (home / "tables" / "sonar.dat.gz").write_bytes(gzip.compress(CONTENT, mtime=0))
     table, nan = load_table("sonar", data_home=home), np.nan
     expected = [[1.5, 1, nan], [-20, nan, 0], [nan, 0, 1], [3, 1, 0]]
     assert np.array_equal(table.X, expected, equal_nan=True) and table.X.dtype == np.float64
@@ -84,9 +84,9 @@ def test_words_numbers_and_gaps(home):
 @together(
     "content, words",
     [
-        (gzip.compress(CONTENT), "hash"),
+        (gzip.compress(CONTENT, mtime=0), "hash"),
         (CONTENT, "hash"),
-        (gzip.compress(CONTENT)[:-9], "truncated"),
+        (gzip.compress(CONTENT, mtime=0)[:-9], "truncated"),
         (b"", "hash"),
     ],
 )
@@ -114,8 +114,9 @@ HEADED = HEADER + CONTENT.replace(b"\n", b"\r\n")
         HEADED,
         archive("sonar.dat", HEADED),
         archive("sonar/sonar.dat", CONTENT),
-        gzip.compress(CONTENT),
+        gzip.compress(CONTENT, mtime=0),
     ],
+    ids=("with a header", "archive", "archive of a folder", "gzip"),
 )
 def test_a_download_is_kept_as_the_known_bytes(home, monkeypatch, delivered):
     monkeypatch.setattr(datasets, "_get", lambda address: delivered)

@@ -353,7 +353,7 @@ def test_sources_from_sources(source):
         source.apply(fussy).inspect()
     with pytest.raises(BatchError, match=r"^batch 0: the function that is applied makes 0 exam"):
         source.apply(short).inspect()
-    with pytest.raises(ValueError, match="X holds no (examples|batches)"):
+    with pytest.raises(ValueError, match="(X|data) holds no (examples|batches)"):
         source.select(np.zeros(3000, bool)).accumulate(moments, 64)
 
 

@@ -252,13 +252,13 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
     assert np.array_equal(reloaded(model, tmp_path).predict_proba(X), model.predict_proba(X))
     device = strict.asarray(X, device=strict.Device("device1"))
     parts = [(X[:150], y[:150]), (X[150:400], y[150:400])]
-    for fit, inputs in (
-        ((X[told].astype(np.float32), y[told]), X.astype(np.float32)[new]),
-        ((parts,), X[new]),
-        ((device[:400, :], y[told]), device[400:, :]),
+    for fit, inputs, least in (
+        ((X[told].astype(np.float32), y[told]), X.astype(np.float32)[new], 0.98),
+        ((parts,), X[new], 0.97),
+        ((device[:400, :], y[told]), device[400:, :], 0.97),
     ):
         found = to_numpy(CapsuleClassifier().fit(*fit).predict(inputs))
-        assert np.mean(found == model.predict(X[new])) > 0.97
+        assert np.mean(found == model.predict(X[new])) > least
     wrong = rng.random(Z.shape) < 0.01
     spoilt = CapsuleClassifier().fit(np.where(wrong, 1e4 * Z, Z)[told], y[told])
     assert spoilt.score(Z[new], y[new]) > known.score(Z[new], y[new]) - 0.03

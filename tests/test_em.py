@@ -304,10 +304,16 @@ def test_stacked_problems_equal_problems_alone(settings):
 
 
 @together("method", METHODS)
-@together("seed", range(3))
+@together("seed", range(4))
 def test_accepted_points_never_lower_the_objective(method, seed):
-    options = dict(architecture=ARCHITECTURES[seed], weighted=seed == 0, affine=seed == 1)
-    model, start, data = problem(seed, alpha=[0, 0.3, 10][seed], mixed=seed == 0, **options)
+    model, start, data = problem(
+        seed,
+        architecture=ARCHITECTURES[seed % 3],
+        weighted=seed == 0,
+        affine=seed == 0,
+        alpha=[0, 0, 0.3, 10][seed],
+        mixed=seed == 0,
+    )
     run = em.fit(model, start, data, rounds=PLAIN, max_iter=40, n_threads=1, acceleration=method)
     for path, accepted in zip(run.history["objective"].T, run.history["accepted"].T):
         assert np.min(np.diff(path[accepted == 1])) > -1e-10 * np.abs(path[0])
@@ -538,10 +544,12 @@ def test_other_array_libraries_agree_with_numpy(xp, architecture, options):
         run = em.fit(there, first, moved, validation=held, **settings)
         assert type(run.parameters.weights) is type(first.weights)
         weights = np.asarray(run.parameters.weights)
-        assert np.allclose(weights, ours.parameters.weights, rtol=1e-6, atol=1e-8)
-        for name in ("objective", "validation_error"):
-            found, wanted = run.history[name], ours.history[name]
-            assert np.allclose(found, wanted, rtol=1e-6, equal_nan=True)
+        near = (1e-6, 1e-8) if "acceleration" in settings else (1e-8, 1e-10)
+        assert np.allclose(weights, ours.parameters.weights, *near)
+        found, wanted = run.history["objective"], ours.history["objective"]
+        assert np.allclose(found, wanted, rtol=1e-6, equal_nan=True)
+        found, wanted = run.history["validation_error"], ours.history["validation_error"]
+        assert np.array_equal(found, wanted, equal_nan=True)
 
 
 def test_float32_follows_float64_and_progress_is_shown_on_request(capsys):
@@ -760,3 +768,30 @@ def test_batches_must_be_named_rightly():
     # another way of learning begins anew, from the weights
     model.set_params(online=Stepwise()).partial_fit(X, Y)
     assert model._online.steps == 1 and not model._online.batches
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_no_acceleration_is_worse_than_em(method):
+    "On the whole; a single run may end in a slightly lower local maximum."
+    gains = []
+    for seed in range(20):
+        model, start, data = problem(seed, n=200)
+        options = {"rounds": PLAIN, "max_iter": 60, "n_threads": 1}
+        plain, fast = (
+            em.fit(model, start, data, acceleration=how, **options).history["objective"].max()
+            for how in (None, method)
+        )
+        gains.append((fast - plain) / 200)
+    assert np.mean(gains) > 0.02 and np.min(gains) > -0.1
+
+
+def test_pairs_are_sorted_within_blocks_once():
+    model, start, (X, y, _) = problem(3, n=18_000, m=4, d=3, p=2, architecture="ovo")
+    rows = model.block_rows(start)
+    assert rows == 16384 and model.without_solver.solver is None
+    x, labels, _ = model.prepare((X, y, None))
+    for part in (slice(0, rows), slice(rows, None)):
+        order = np.argsort(y[part], kind="stable")
+        assert np.array_equal(labels[part], y[part][order])
+        assert np.array_equal(x[part], X[part][order])
+    assert model.prepare((x, labels, None))[0].tobytes() == x.tobytes()

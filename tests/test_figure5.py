@@ -23,7 +23,9 @@ def problem(seed, n=120, m=4, p=5):
     return rng.normal(size=(n, p)) + 0.6 * rng.normal(size=(m, p))[y], y, rng
 
 
-@together("fit_intercept, weighted, dtype", [(False, True, np.float32), (True, False, np.float64)])
+@together("dtype", [np.float32, np.float64])
+@together("fit_intercept", [False, True])
+@together("weighted", [False, True])
 @together("architecture", ["ovr", "ovo"])
 def test_a_committee_counts_the_errors_of_the_classifier(
     architecture, fit_intercept, weighted, dtype

@@ -232,6 +232,10 @@ def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
     fast = factors(5, 3, acceleration=acceleration, **settings).fit(DIGITS)
     assert fast.lower_bound_ > plain.lower_bound_ - 0.1
     assert fast.n_iter_ < plain.n_iter_
+    small = blobs(200, 6)
+    settings = {"noise": Noise(added=0.1), "tol": 1e-5}
+    same, quick = (factors(acceleration=how, **settings).fit(small) for how in (None, acceleration))
+    assert quick.lower_bound_ > same.lower_bound_ - 1e-4 and quick.n_iter_ < same.n_iter_
     assert abs(np.sum(fast.weights_) - 1) < 1e-12
     least = 0.01 * np.mean(np.var(DIGITS, axis=0))
     assert np.min(fast.noise_variances_) >= least * (1 - 1e-12)

@@ -262,7 +262,7 @@ def test_a_damaged_file_is_refused_or_harmless(name, made, tmp_path):
         other.write_bytes(whole[:size])
         refused(other, "truncated, corrupt or not ours", type(estimator))
     refusals = 0
-    for place in np.random.default_rng(0).integers(len(whole), size=100):
+    for place in np.random.default_rng(0).integers(len(whole), size=150):
         changed = bytearray(whole)
         changed[place] ^= 1 << place % 8
         other.write_bytes(changed)

@@ -301,3 +301,22 @@ def test_only_our_files_are_replaced_damaged_ones_too(tmp_path):
         path.write_bytes(path.read_bytes()[:size])
     save_arrays(path, NEW, META)
     assert np.array_equal(load_arrays(path)[0]["a"], NEW["a"])
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if sys.platform != "linux" or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk):
+    save_arrays(small_disk / "a.npz", OLD, META)
+    with pytest.raises(StorageError, match="a.npz.*disk is full"):
+        save_arrays(small_disk / "a.npz", {"a": np.zeros(10**5)}, META)
+    assert np.array_equal(load_arrays(small_disk / "a.npz")[0]["a"], OLD["a"])
+    assert names(small_disk) == ["a.npz"]

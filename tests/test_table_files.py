@@ -504,3 +504,11 @@ def test_what_to_install(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r"pip install 'capslit\[tables\]'"):
         TableClassifier().fit(frame, y)
+
+
+def test_missingness_is_a_feature():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 2
+    x = np.where((y == 1) & (rng.random(300) < 0.8), np.nan, rng.standard_normal(300))
+    for table in (pd.DataFrame({"x": x}), x[:, None]):
+        assert TableClassifier(random_state=0).fit(table, y).score(table, y) > 0.85

@@ -205,6 +205,9 @@ def test_notebook_form(path):
     ), "a chapter begins with its title and, after '>', its one-line subtitle"
     for cell in cells:
         source = "".join(cell["source"])
+        assert not re.search(r"^\s*%(?!%)", source, re.MULTILINE), (
+            "MyST takes a line that begins with % for a comment, and leaves it out of the page"
+        )
         if cell["cell_type"] == "code":
             assert not cell["outputs"] and cell["execution_count"] is None, (
                 "committed notebooks hold no outputs: make export"

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from capslit.capsules.engine import CapsuleParameters
 from capslit.capsules.classifier import CapsuleClassifier
 from capslit.capsules.problems import capsule_targets
-from capslit.experiments.figure5 import Committee, _JointlyStopped, compare_predictions
+from capslit.experiments.figure5 import _Committee, _JointlyStopped, compare_predictions
 from capslit.experiments.records import Record
 
 SHORT = {"thresholds": (0.6, 0.0), "patience": (3, 2), "n_jobs": 1}
@@ -45,7 +45,7 @@ def test_a_committee_counts_the_errors_of_the_classifier(
             if not fit_intercept
             else np.concatenate([model.coef_, model.intercept_[..., None]], axis=-1)
         )
-        committee = Committee(
+        committee = _Committee(
             capsule_targets(4, architecture), model.capsule_dims_, affine=fit_intercept
         )
         errors, weight = committee.count_errors(CapsuleParameters(weights.astype(float)), (X, y, w))

@@ -32,12 +32,12 @@ from capslit.experiments.quadrants import (
     _measure,
     as_rows,
     cross_entropy,
-    explain_small,
+    _explain_small,
     extremes_of_sets,
     learn_experts,
-    learned_experts,
-    recovery,
-    sparse_codes,
+    _learned_experts,
+    _recovery,
+    _sparse_codes,
     start_templates,
 )
 from capslit.experiments.records import load_record
@@ -74,14 +74,14 @@ def test_the_data_set_is_always_the_same():
 def test_matching_ignores_order_and_size_and_nothing_else():
     rng = np.random.default_rng(0)
     votes = (TRUTH - 0.5)[rng.permutation(8)] * rng.uniform(0.1, 2, (8, 1))
-    assert np.sum(recovery(votes[:5]) > FOUND) == 5 and np.sum(recovery(-votes[[0]]) > FOUND) == 1
-    assert np.max(recovery(rng.normal(size=(8, 36)))) < FOUND
-    assert np.all(recovery(np.zeros((8, 36))) == 0)
-    assert np.allclose(recovery(votes * rng.choice([-1, 1], (8, 1)), signed=False), 1)
+    assert np.sum(_recovery(votes[:5]) > FOUND) == 5 and np.sum(_recovery(-votes[[0]]) > FOUND) == 1
+    assert np.max(_recovery(rng.normal(size=(8, 36)))) < FOUND
+    assert np.all(_recovery(np.zeros((8, 36))) == 0)
+    assert np.allclose(_recovery(votes * rng.choice([-1, 1], (8, 1)), signed=False), 1)
 
 
 def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
-    active, score = explain_small(TRUTH, X)
+    active, score = _explain_small(TRUTH, X)
     _, states = draw_quadrants(100, np.random.RandomState(0))
     true = np.repeat(states, 2, axis=1) == np.tile([1, 2], 4)
     assert np.all(active >= true) and np.mean(active == true) > 0.99
@@ -89,15 +89,15 @@ def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
     flipped = X.copy()
     flipped[:, 7] = 1 - X[:, 7]
     seen = np.arange(36) != 7
-    both = [explain_small(TRUTH * 0.9 + 0.05, images, visible=seen) for images in (X, flipped)]
+    both = [_explain_small(TRUTH * 0.9 + 0.05, images, visible=seen) for images in (X, flipped)]
     assert all(np.array_equal(a, b) for a, b in zip(*both))
-    active, score = explain_small(np.full((3, 4), 0.5), np.array([[0, 1, 1, 0.0]]))
+    active, score = _explain_small(np.full((3, 4), 0.5), np.array([[0, 1, 1, 0.0]]))
     assert not np.any(active) and np.allclose(score, -4 * math.log(2))
 
 
 def test_the_exact_step_beats_every_single_change(X):
     templates = np.round(np.random.default_rng(5).uniform(0.1, 0.9, (8, 36)) / 0.02) * 0.02
-    active, _ = explain_small(templates, X)
+    active, _ = _explain_small(templates, X)
 
     def aim(templates):
         mu = compose_extremes(*extremes_of_sets(templates, active))
@@ -131,7 +131,7 @@ def test_the_most_probable_of_several_starts_is_kept(X, learner):
 
 def test_what_the_truth_costs():
     test = as_rows(load_quadrants().test_images)
-    found = _measure(learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
+    found = _measure(_learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
     assert found["found"] == 8 and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
     assert abs(found["squared"] - 4.5) < 0.4
     assert cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
@@ -144,7 +144,7 @@ def test_sparse_codes_are_those_of_the_library(X, positive):
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
     options = {"alpha": 0.2, "positive": positive, "max_iter": 10_000}
     theirs = sparse_encode(X - 0.5, atoms, algorithm="lasso_cd", **options)
-    assert np.allclose(sparse_codes(X - 0.5, atoms, 0.2, positive, sweeps=200), theirs, atol=1e-3)
+    assert np.allclose(_sparse_codes(X - 0.5, atoms, 0.2, positive, sweeps=200), theirs, atol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore")

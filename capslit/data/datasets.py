@@ -78,6 +78,20 @@ class ImageData:
         return self.labels[: self.n_train]
 
     @property
+    def n_classes(self) -> int:
+        "How many classes there are."
+        return len(self.class_names)
+
+    @property
+    def n_learned(self) -> int:
+        "How many of the training images are learned from; the last sixth of them validates."
+        return round(self.n_train * 5 / 6)
+
+    def grey(self, rows: Any = slice(None)) -> np.ndarray:
+        "Grey values (n, height, width) from 0 to 1 of some images, float32."
+        return np.asarray(self.images[rows], np.float32) / np.float32(self.scale)
+
+    @property
     def test_images(self) -> np.ndarray:
         "The images of the test part, a view."
         return self.images[self.n_train :]

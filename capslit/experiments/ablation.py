@@ -11,8 +11,8 @@ from itertools import combinations, product
 
 import numpy as np
 
-from .records import Experiment, Part
-from .viewpoints import build_network, one_thread
+from .records import Experiment, Part, error_rate
+from .viewpoints import build_network, one_thread, train_network
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-4
 # The convolution (channels, size, stride) that all begin with, by the side of the images
@@ -20,26 +20,19 @@ FEATURES = {8: (32, 4, 1), 14: (32, 5, 2)}
 CONVOLUTIONS = {"convolution": (32, 3, 1), "pooled": (40, 3, 1)}  # the last without capsules
 
 
-def _capsule_settings(
-    n_iterations,
-    weighted=True,
-    coordinates=True,
-    shared=True,
-    e_step="factor",
-):
+def _capsule_settings(n_iterations, **changes):
     "Settings of a `CapsuleNetwork`, with about as many weights in each case."
-    # Matrices of its own for each place cost weights, which fewer types of capsules save
-    primary, capsules = {True: (8, 6), False: (6, 4)}[shared]
-    return {
+    settings = {
         "n_iterations": n_iterations,
-        "weighted": weighted,
-        "coordinates": coordinates,
-        "shared": shared,
-        "e_step": e_step,
+        "weighted": True,
+        "coordinates": True,
+        "shared": True,
+        "e_step": "factor",
         "spread": 0.1,
-        "primary": primary,
-        "capsules": ((capsules, 3, 1),),
-    }
+    } | changes
+    # Matrices of its own for each place cost weights, which fewer types of capsules save
+    primary, capsules = {True: (8, 6), False: (6, 4)}[settings["shared"]]
+    return settings | {"primary": primary, "capsules": ((capsules, 3, 1),)}
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-factorial-1
 ITERATIONS = (1, 2, 3)
@@ -179,9 +172,9 @@ def _inside(net, images, y):
     }
 
 # %% ../../nbs/experiments/ablation.ipynb #ablation-11
-def _images(images, scale, settings):
-    "Images of grey values up to 1, made smaller if the settings say so."
-    grey = np.asarray(images, np.float32) / np.float32(scale)
+def _images(data, rows, settings):
+    "Some images of grey values up to 1, made smaller if the settings say so."
+    grey = data.grey(rows)
     return _reduced(grey, settings.get("side", grey.shape[1]))
 
 
@@ -195,26 +188,16 @@ def _run_ablation(part, bench):
     settings = part.parameters
     data = bench.data
     train = slice(settings["n_train"])
-    test = slice(settings["n_test"])
-    X = _images(data.train_images[train], data.scale, settings)
-    X_test = _images(data.test_images[test], data.scale, settings)
-    y_test = data.test_labels[test]
-    net, loss = _made(
-        part.learner,
-        X.shape[1],
-        settings["seed"],
-        len(data.class_names),
-    )
-    options = {name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
-    bench.step(
-        "training",
-        f"training {part.name}",
-        lambda: cn.learn(net, loss, X, data.train_labels[train], **options),
-    )
+    test = slice(data.n_train, data.n_train + settings["n_test"])
+    X = _images(data, train, settings)
+    X_test = _images(data, test, settings)
+    y_test = data.labels[test]
+    built = _made(part.learner, X.shape[1], settings["seed"], data.n_classes)
+    net, _ = train_network(bench, built, X, data.labels[train], settings)
     errors = bench.step(
         "test",
         "testing",
-        lambda: [float(np.mean(cn.predict(net, shifted(X_test, *way)) != y_test)) for way in WAYS],
+        lambda: [error_rate(cn.predict(net, shifted(X_test, *way)), y_test) for way in WAYS],
     )
     metrics = {
         "n_parameters": cn.count_parameters(net),

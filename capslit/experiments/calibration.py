@@ -203,9 +203,7 @@ def _run_calibration(part, bench):
     validation = unpack(peer("validation"))
     test = unpack(peer("test"))
     temperature = bench.step(
-        "temperature",
-        "finding the temperature",
-        lambda: _fit_temperature(validation, protocol.y_val),
+        "temperature", "finding the temperature", _fit_temperature, validation, protocol.y_val
     )
     metrics, arrays = _brightness(protocol, test)
     metrics |= {"temperature": temperature, "n_test": len(protocol.y_test)}
@@ -213,7 +211,11 @@ def _run_calibration(part, bench):
         numbers, curves = bench.step(
             when,
             f"assessing the probabilities {when} tempering",
-            lambda: _assess(logs, protocol.y_test, rng, settings["n_bins"]),
+            _assess,
+            logs,
+            protocol.y_test,
+            rng,
+            settings["n_bins"],
         )
         metrics |= {f"{key}_{when}": value for key, value in numbers.items()}
         arrays |= {f"{key}_{when}": value for key, value in curves.items()}

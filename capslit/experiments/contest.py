@@ -33,7 +33,7 @@ from capslit.experiments.calibration import (
     reliability,
 )
 from .peers import build
-from .records import Bench, Experiment, Part, Record
+from .records import Bench, Experiment, Part, Record, error_rate
 
 # %% ../../nbs/experiments/contest.ipynb #cell-005
 OURS = ("capsules", "capsules-paper")
@@ -58,16 +58,8 @@ GRIDS = {
     ],
     "capsules": [{"capsule_dim": [4, 1, 2, 8]}],
 }
-SLOW = (
-    "digits",
-    "many_features",
-    "many_classes",
-    "vowel",
-    "splice",
-    "movement_libras",
-    "letter",
-    "texture",
-)  # for boosting
+# For boosting
+SLOW = "digits many_features many_classes vowel splice movement_libras letter texture".split()
 FEWER = [{"max_leaf_nodes": [31, 8]}]  # its grid there
 SHORT = {
     "boosting": {"max_iter": 10},
@@ -78,8 +70,7 @@ SHORT = {
 
 def _grid_of(model, table):
     "The grid of a classifier on a table; shorter for the slowest."
-    slow = model == "boosting" and table.removesuffix("-rest") in SLOW
-    if slow:
+    if model == "boosting" and table.removesuffix("-rest") in SLOW:
         return FEWER
     return GRIDS[model]
 
@@ -138,15 +129,9 @@ def load_collection(
 load_embedded = partial(load_collection, name="embedded", tables=EMBEDDED)
 
 # %% ../../nbs/experiments/contest.ipynb #cell-017
-RESTS = ("letter", "satimage", "phoneme", "spambase", "texture", "magic", "splice", "segment")
+RESTS = "letter satimage phoneme spambase texture magic splice segment".split()
 OTHERS = {
-    "quantiles": (
-        generators.make_gaussian_quantiles,
-        {
-            "n_features": 6,
-            "n_classes": 3,
-        },
-    ),
+    "quantiles": (generators.make_gaussian_quantiles, {"n_features": 6, "n_classes": 3}),
     "hastie": (generators.make_hastie_10_2, {}),
     "clusters": (
         generators.make_classification,
@@ -192,17 +177,8 @@ def _made(name):
 
 def _rest(table):
     "What remains of a large table when its sample is taken away."
-    rows = _stratified_rows(
-        table.y,
-        len(table.y),
-        used=_stratified_rows(table.y, ROWS),
-    )
-    return replace(
-        table,
-        name=f"{table.name}-rest",
-        X=table.X[rows],
-        y=table.y[rows],
-    )
+    rows = _stratified_rows(table.y, len(table.y), used=_stratified_rows(table.y, ROWS))
+    return replace(table, name=f"{table.name}-rest", X=table.X[rows], y=table.y[rows])
 
 # %% ../../nbs/experiments/contest.ipynb #cell-017-a
 def _load_others(data_home: Any = None) -> _Collection:
@@ -296,7 +272,7 @@ def _run_fold(parameters, fold, seed, make=build):
 
 def _score_fold(predicted, logs, y):
     "The `SCORES` of a fold; NaN for those that need probabilities where there are none."
-    error = float(np.mean(predicted != y))
+    error = error_rate(predicted, y)
     if logs is None:
         return [error, np.nan, np.nan]
     return [error, log_loss(logs, y), brier_score(logs, y)]

@@ -177,18 +177,12 @@ def _chosen_of(method, density):
 def _run_densities(part, bench):
     "Log-densities (n,) of all rows left out under what has learned the others."
     method = part.parameters["method"]
-    pairs = bench.step(
-        "data",
-        "preparing",
-        lambda: _pairs_of(part.parameters, bench),
-    )
+    pairs = bench.step("data", "preparing", _pairs_of, part.parameters, bench)
     folds = []
     chosen = []
     for k, (learned, left_out) in enumerate(pairs):
         fitted = bench.step(
-            f"fit-{k}",
-            f"{method}, fold {k + 1}",
-            lambda: DENSITIES[method](learned, bench.seed),
+            f"fit-{k}", f"{method}, fold {k + 1}", DENSITIES[method], learned, bench.seed
         )
         folds.append({name: density.score_samples(left_out) for name, density in fitted.items()})
         chosen.append(_chosen_of(method, fitted["chosen"]))
@@ -205,53 +199,19 @@ def _run_densities(part, bench):
 # %% ../../nbs/experiments/densities.ipynb #densities-18
 USED = {
     "tables": (
-        "iris",
-        "wine",
-        "breast_cancer",
-        "moons",
-        "circles",
-        "penguins_species",
-        "sonar",
-        "vehicle",
-        "vowel",
-        "ionosphere",
-        "pima",
-        "saheart",
-        "german",
-        "heart",
-        "segment",
-        "satimage",
-        "phoneme",
-        "spambase",
-        "banana",
-        "ring",
-        "twonorm",
-        "bupa",
-        "texture",
-        "magic",
-        "australian",
-    ),
-    "embedded": ("iris", "wine"),
+        "iris wine breast_cancer moons circles penguins_species sonar vehicle vowel ionosphere pima"
+        " saheart german heart segment satimage phoneme spambase banana ring twonorm bupa texture"
+        " magic australian"
+    ).split(),
+    "embedded": ["iris", "wine"],
 }  # tables with at least two columns that vary continuously
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18-1
 STACKED = {
     "tables": (
-        "australian",
-        "banana",
-        "bupa",
-        "circles",
-        "phoneme",
-        "pima",
-        "ring",
-        "twonorm",
-        "vehicle",
-        "vowel",
-        "moons",
-        "iris",
-        "heart",
-    ),
-    "embedded": ("iris",),
+        "australian banana bupa circles phoneme pima ring twonorm vehicle vowel moons iris heart"
+    ).split(),
+    "embedded": ["iris"],
 }  # tables for a stack; `ours` was behind on all but the last three
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18-2

@@ -17,7 +17,7 @@ import numpy as np
 from .. import em
 from ..capsules.inference import class_probabilities, squash
 from .records import PAPER, Experiment, Part, Record, learn, measure
-from .updates import multiclass_problem, subspace_start
+from .updates import class_problem
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-005
 def _collect(model, protocol):
@@ -108,18 +108,10 @@ def draw_learning(record: Record) -> Any:
     return figure
 
 # %% ../../nbs/experiments/figure2.ipynb #cell-016
+# Petroff (2021)
 TEN_COLOURS = (
-    "#3f90da",
-    "#ffa90e",
-    "#bd1f01",
-    "#94a4a2",
-    "#832db6",
-    "#a96b59",
-    "#e76300",
-    "#b9ac70",
-    "#717581",
-    "#92dadd",
-)  # Petroff (2021)
+    "#3f90da #ffa90e #bd1f01 #94a4a2 #832db6 #a96b59 #e76300 #b9ac70 #717581 #92dadd"
+).split()
 
 
 def _inset(axis, image):
@@ -297,12 +289,9 @@ def _run_radii(part, bench):
     settings = part.parameters
     protocol = bench.protocol
     batch = (protocol.X, protocol.y, None)
-    m = len(protocol.data.class_names)
-    problem = multiclass_problem(batch, m, 2, [subspace_start(bench.seed)])
+    problem = class_problem(bench, batch, 2)
     course = bench.step(
-        "fit",
-        f"{settings['n_updates']:,} updates",
-        lambda: _weights_on_the_way(problem, batch, settings),
+        "fit", f"{settings['n_updates']:,} updates", _weights_on_the_way, problem, batch, settings
     )
     poses = protocol.X_test @ np.swapaxes(course[-1], 1, 2)
     predicted = np.sum(poses**2, axis=2).argmax(axis=0)

@@ -21,9 +21,7 @@ def _run_prototypes(part, bench):
     model = learn(bench, part.parameters)
     protocol = bench.protocol
     which = bench.step(
-        "prototypes",
-        "looking for prototypes",
-        lambda: model.prototypes(protocol.X, protocol.y),
+        "prototypes", "looking for prototypes", model.prototypes, protocol.X, protocol.y
     )
     squashed = model.squash(protocol.X[which.ravel()]).reshape(*which.shape, len(which), -1)
     # Ψ has length below 1: squares of its elements are shares
@@ -87,13 +85,6 @@ def _random_axes(m, d, seed, count=1):
     return rotations.reshape(count, m, d, d)
 
 # %% ../../nbs/experiments/figure4.ipynb #cell-020
-def _rotations(settings, seed, mean_share, axes):
-    "Axes (count, m, d, d) along which prototypes are looked for: principal axes, or random ones."
-    if settings["axes"] == "principal":
-        return axes[None]
-    return _random_axes(*mean_share.shape, seed, settings["count"])
-
-
 def _n_shared(first, second):
     "How many prototypes of a class are in both arrays (m, d), on average."
     return np.mean([len(np.intersect1d(*rows)) for rows in zip(first, second)])
@@ -109,7 +100,10 @@ def _run_axes(part, bench):
         lambda: _squashed_by_class(trained.array(EIGHT, "coef"), protocol.X, protocol.y),
     )
     moments, axes = _principal_axes(squashed)
-    turned = _rotations(part.parameters, bench.seed, moments, axes)
+    if part.parameters["axes"] == "principal":
+        turned = axes[None]
+    else:
+        turned = _random_axes(*moments.shape, bench.seed, part.parameters["count"])
     prototypes = bench.step(
         "prototypes",
         "looking for prototypes",

@@ -74,7 +74,7 @@ def _run_starts(part, bench):
     start = {name: settings[name] for name in ("init", "init_scale")}
     streams = _random_streams(bench.seed, settings["stream"], settings["n_starts"])
     starts = [start | {"rng": rng} for rng in streams]
-    m = len(bench.data.class_names)
+    m = bench.data.n_classes
     problem = multiclass_problem(batch, m, settings["capsule_dim"], starts)
     fit = iterate(bench, problem, batch, settings)
     best, metrics = _spread(fit)
@@ -148,7 +148,7 @@ def _run_causes(part, bench):
     X = batch[0].astype(float)
     gram = X.T @ X
     k = settings["n_starts"]
-    m = len(bench.data.class_names)
+    m = bench.data.n_classes
     # The problems are those of the subspaces; their weights are replaced below
     starts = [subspace_start(bench.seed)] * k
     model, start = multiclass_problem(batch, m, settings["capsule_dim"], starts)

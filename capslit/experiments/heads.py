@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from ..capsules.classifier import CapsuleClassifier
-from .records import Experiment, Part, by_learner, fixed_iterations
+from .records import Experiment, Part, by_learner, error_rate, fixed_iterations
 from .viewpoints import divided, network, one_thread
 
 # %% ../../nbs/experiments/heads.ipynb #cell-054
@@ -83,7 +83,7 @@ def _learn_heads(settings, bench, data):
     n = len(X) * 5 // 6
     learning = _routed_poses(net, X)
     test = _routed_poses(net, X_test)
-    metrics = {"network": float(np.mean(test["own"] != y_test)), "n_test": len(y_test)}
+    metrics = {"network": error_rate(test["own"], y_test), "n_test": len(y_test)}
     arrays = {"labels": y_test.astype(np.int8), "network": test["own"].astype(np.int8)}
     for name in INPUTS:
         unit = np.sqrt(np.mean(learning[name][:n] ** 2))
@@ -97,20 +97,15 @@ def _learn_heads(settings, bench, data):
             best = max(scores, key=scores.get)
             predicted = heads[best].predict(test[name] / unit)
             arrays[f"{kind}-{name}"] = predicted.astype(np.int8)
-            metrics[f"{kind}-{name}"] = float(np.mean(predicted != y_test))
+            metrics[f"{kind}-{name}"] = error_rate(predicted, y_test)
             metrics[f"{kind}-{name}-setting"] = best
     return metrics, arrays
 
 # %% ../../nbs/experiments/heads.ipynb #cell-056-1
-def _head_parts(data, profile):
-    "One part."
-    return (Part("heads", {"heads": list(HEADS)}, learner="heads"),)
-
-
 HEADS_ON_POSES = Experiment(
     "Heads on routed poses: capsule regression, logistic regression and the network itself",
     ("mnist",),
-    _head_parts,
+    lambda data, profile: (Part("heads", {"heads": list(HEADS)}, learner="heads"),),
     by_learner({"heads": _learn_heads}),
     needs=("capsules",),
     extra="torch",

@@ -154,12 +154,7 @@ def _each_alone(X, templates, cost):
 
 def _best_set(X, templates, cost, max_experts=None):
     "The best set of at most so many experts (n, K)."
-    best = exhaustive_search(
-        X,
-        templates,
-        max_experts=max_experts,
-        expert_cost=cost,
-    )
+    best = exhaustive_search(X, templates, max_experts=max_experts, expert_cost=cost)
     return active_experts(best.experts, len(templates))
 
 
@@ -171,24 +166,8 @@ def _pursued(X, templates, cost):
 
 SEARCHES = {
     "each alone": _each_alone,
-    "mean field": lambda X, templates, cost: (
-        _mean_field(
-            _set_values(
-                templates,
-                X,
-                cost,
-            )
-        )[0]
-        > 0.5
-    ),
-    "gradient": lambda X, templates, cost: (
-        _projected_gradient(
-            X,
-            templates,
-            cost,
-        )[0]
-        > 0.5
-    ),
+    "mean field": lambda X, templates, cost: _mean_field(_set_values(templates, X, cost))[0] > 0.5,
+    "gradient": lambda X, templates, cost: _projected_gradient(X, templates, cost)[0] > 0.5,
     "at most 1": partial(_best_set, max_experts=1),
     "at most 2": partial(_best_set, max_experts=2),
     "at most 3": partial(_best_set, max_experts=3),
@@ -235,30 +214,14 @@ def _compare_searches(settings, bench, data):
         X, true = _drawn_with_experts(settings["n"], rng)
         values = _set_values(templates, X, cost)
         # All searches see the same images, so that they can be compared in pairs
-        active = {
-            name: search(
-                X,
-                templates,
-                cost,
-            )
-            for name, search in SEARCHES.items()
-        }
         runs.append(
             {
-                name: _compared(
-                    sets,
-                    true,
-                    values,
-                )
-                for name, sets in active.items()
+                name: _compared(search(X, templates, cost), true, values)
+                for name, search in SEARCHES.items()
             }
         )
     # The relaxed optimum bounds that of sets from above; the last run shows by how much
-    above = _projected_gradient(
-        X,
-        templates,
-        cost,
-    )[1][:, -1] - values.max(axis=1)
+    above = _projected_gradient(X, templates, cost)[1][:, -1] - values.max(axis=1)
     relaxed = {
         "relaxed above": float(np.mean(above)),
         "relaxed exceeds": float(np.mean(above > 1e-6)),
@@ -380,16 +343,7 @@ def _gradient_cover(masks, x, p, b, cost, steps=150):
     "Activations (n, C) in [0, 1] of candidates in scenes x (n, D), by projected gradient ascent."
     templates = np.where(masks, p, b)
     # Scene by scene: the votes of all candidates at all pixels fill the memory
-    ascents = [
-        _projected_gradient(
-            row[None],
-            templates,
-            cost,
-            b,
-            steps=steps,
-        )
-        for row in x
-    ]
+    ascents = [_projected_gradient(row[None], templates, cost, b, steps=steps) for row in x]
     return np.concatenate([a for a, _ in ascents])
 
 # %% ../../nbs/experiments/inference.ipynb #inference-22
@@ -401,39 +355,14 @@ def _cover_searches(p, b, cost):
     prior = 1 / (1 + math.exp(cost))
     return {
         "each alone": lambda masks, g, x: g @ masks.T > cost,
-        "mean field, from ½": lambda masks, g, x: (
-            _mean_field_cover(
-                masks,
-                g,
-                cost,
-                0.5,
-            )
-            > 0.5
-        ),
+        "mean field, from ½": lambda masks, g, x: _mean_field_cover(masks, g, cost, 0.5) > 0.5,
         "mean field, from the prior": lambda masks, g, x: (
             _mean_field_cover(masks, g, cost, prior) > 0.5
         ),
-        "gradient": lambda masks, g, x: (
-            _gradient_cover(
-                masks,
-                x,
-                p,
-                b,
-                cost,
-            )
-            > 0.5
-        ),
+        "gradient": lambda masks, g, x: _gradient_cover(masks, x, p, b, cost) > 0.5,
         "at most 2": lambda masks, g, x: _best_pair(masks, g, cost),
-        "at most 4 of 12": lambda masks, g, x: _preselected(
-            masks,
-            g,
-            cost,
-        ),
-        "matching pursuit": lambda masks, g, x: _greedy_cover(
-            masks,
-            g,
-            cost,
-        ),
+        "at most 4 of 12": lambda masks, g, x: _preselected(masks, g, cost),
+        "matching pursuit": lambda masks, g, x: _greedy_cover(masks, g, cost),
     }
 
 
@@ -486,37 +415,15 @@ def _compare_in_scenes(settings, bench, data):
 
     def look_again(masks, g, x):
         first = search.pursue(scenes.noisy, 15, cost)
-        return _as_activations(
-            search.iterate(
-                scenes.noisy,
-                first,
-                15,
-                cost,
-            ),
-            places,
-        )
+        return _as_activations(search.iterate(scenes.noisy, first, 15, cost), places)
 
     metrics = {"candidates": len(masks)}
-    searches = _cover_searches(
-        p,
-        b,
-        cost,
-    ) | {"matching pursuit, looked at again": look_again}
+    searches = _cover_searches(p, b, cost) | {"matching pursuit, looked at again": look_again}
     for name, function in searches.items():
-        active = bench.step(
-            name,
-            name,
-            partial(function, masks, g, x),
-        )
+        active = bench.step(name, name, function, masks, g, x)
         visible, detected = judge(_as_found(active, places), scenes)
         measures = {
-            "above the truth": _coverage(
-                masks,
-                g,
-                active,
-                cost,
-            )
-            - aim,
+            "above the truth": _coverage(masks, g, active, cost) - aim,
             "found": visible,
             "active": detected,
             "resolved": visible.all(axis=1) & (detected == visible.shape[1]),

@@ -137,11 +137,7 @@ def _start_of(settings, bench):
     sets = image_sets(bench.protocol, settings["n_train"])
     layer = PatchFeatures(**settings["features"], random_state=bench.seed, n_jobs=1)
     with fixed_iterations():
-        bench.step(
-            "features",
-            "learning patches",
-            lambda: layer.fit(sets["training"][0]),
-        )
+        bench.step("features", "learning patches", layer.fit, sets["training"][0])
     data = {}
     for name in ("training", "validation"):
         X, y = sets[name]
@@ -151,7 +147,13 @@ def _start_of(settings, bench):
     model, parameters = bench.step(
         "capsules",
         "capsules above them",
-        lambda: _one_after_the_other(settings, layer, z, y, pooling, bench.seed),
+        _one_after_the_other,
+        settings,
+        layer,
+        z,
+        y,
+        pooling,
+        bench.seed,
     )
     return _Start(layer, pooling, data, model, parameters)
 
@@ -192,11 +194,7 @@ def _run_joint(settings, bench, _):
         # Does it help to learn jointly once the capsules are at their optimum?
         ("later", start.model, "control"),
     ):
-        run = bench.step(
-            name,
-            f"EM, {name}",
-            lambda: _go_on(model, ends[begin], data, settings["n_iter"]),
-        )
+        run = bench.step(name, f"EM, {name}", _go_on, model, ends[begin], data, settings["n_iter"])
         ends[name] = run.parameters
         numbers, curves = _assessed(model, run, data, settings, bench.seed)
         metrics |= {f"{name}_{key}": value for key, value in numbers.items()}
@@ -223,11 +221,7 @@ def _run_drawn(settings, bench, _):
     start = _start_of(settings, bench)
     data = start.data
     n_iter = settings["n_iter"]
-    joint = bench.step(
-        "joint",
-        "EM, joint",
-        lambda: _go_on(start.model, start.parameters, data, n_iter),
-    )
+    joint = bench.step("joint", "EM, joint", _go_on, start.model, start.parameters, data, n_iter)
     path = bench.step(
         "drawn",
         "stochastic EM",

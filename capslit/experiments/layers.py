@@ -17,11 +17,19 @@ from ..deeper.patches import PatchFeatures
 from capslit.experiments.records import (
     Experiment,
     Protocol,
+    answers,
     by_learner,
+    error_rate,
     fixed_iterations,
     variants,
 )
-from .viewpoints import FEATURES, LAST, build_network, one_thread
+from capslit.experiments.viewpoints import (
+    FEATURES,
+    LAST,
+    build_network,
+    one_thread,
+    train_network,
+)
 
 # %% ../../nbs/experiments/layers.ipynb #cell-004
 def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
@@ -30,11 +38,10 @@ def image_sets(protocol: Protocol, n_train: int | None = None) -> dict:
     """
     data = protocol.data
     flat = data.images.reshape(len(data.images), -1)
-    first = round(data.n_train * 5 / 6)
     learning = slice(len(protocol.y))
     if n_train:
         learning = slice(min(len(protocol.y), n_train))
-    validation = slice(first, first + len(protocol.y_val))
+    validation = slice(data.n_learned, data.n_learned + len(protocol.y_val))
     return {
         "training": (flat[learning], data.labels[learning]),
         "validation": (flat[validation], data.labels[validation]),
@@ -111,7 +118,7 @@ def _run_features(settings, bench, data):
     X, _ = sets["training"]
     layer = PatchFeatures(**settings["features"], random_state=seed, n_jobs=1)
     with fixed_iterations():
-        bench.step("features", "learning patches", lambda: layer.fit(X))
+        bench.step("features", "learning patches", layer.fit, X)
     coded = {name: (layer.transform(images), labels) for name, (images, labels) in sets.items()}
     F, y = coded["training"]
     if settings["n_extra"]:
@@ -119,7 +126,12 @@ def _run_features(settings, bench, data):
         F, y = bench.step(
             "deform",
             f"{settings['n_extra']:,} deformed images",
-            lambda: _enlarged(layer, (F, y), X, settings["n_extra"], moves),
+            _enlarged,
+            layer,
+            (F, y),
+            X,
+            settings["n_extra"],
+            moves,
         )
     metrics = {
         "n_train": len(y),
@@ -132,10 +144,10 @@ def _run_features(settings, bench, data):
         model = _second_layer(options, F, seed)
         words = f"{name}: {len(F):,} images, {F.shape[1]} features"
         with fixed_iterations():
-            bench.step(f"fit {name}", words, lambda: model.fit(F, y))
+            bench.step(f"fit {name}", words, model.fit, F, y)
         for part, (features, labels) in coded.items():
             predicted = model.predict(features)
-            metrics[f"{name}_{part}_error"] = float(np.mean(predicted != labels))
+            metrics[f"{name}_{part}_error"] = error_rate(predicted, labels)
             if part == "test":
                 arrays[f"{name}_predicted"] = predicted.astype(np.uint8)
                 arrays["labels"] = labels.astype(np.uint8)
@@ -161,20 +173,12 @@ def _run_network(settings, bench, data):
     # PyTorch draws initial weights from its own generator
     torch.manual_seed(settings["seed"])
     features = *FEATURES[size], *LAST[size]
-    net, loss = build_network("convolution", shape[0], len(images.class_names), features)
-    options = {name: settings[name] for name in ("epochs", "batch_size", "learning_rate", "seed")}
-    bench.step(
-        "fit",
-        "training",
-        lambda: cn.learn(net, loss, *sets["training"], **options),
-    )
+    built = build_network("convolution", shape[0], images.n_classes, features)
+    net, _ = train_network(bench, built, *sets["training"], settings, "fit")
     predicted = {name: cn.predict(net, X) for name, (X, _) in sets.items()}
-    metrics = {
-        f"{name}_error": float(np.mean(predicted[name] != y)) for name, (_, y) in sets.items()
-    }
+    metrics = {f"{name}_error": error_rate(predicted[name], y) for name, (_, y) in sets.items()}
     metrics |= {"n_train": len(sets["training"][1]), "n_parameters": cn.count_parameters(net)}
-    arrays = {"predicted": predicted["test"], "labels": sets["test"][1]}
-    return metrics, {name: values.astype(np.uint8) for name, values in arrays.items()}
+    return metrics, answers(predicted["test"], sets["test"][1])
 
 # %% ../../nbs/experiments/layers.ipynb #cell-015
 FIRST = {

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SETTINGS', 'SMOOTHING', 'MAX_ITER', 'CANDIDATES', 'METHODS', 'AMOUNTS', 'CLOUDS', 'ALL', 'PLAN', 'MANIFOLDS', 'FINE',
-           'factor_analysers', 'learn', 'error']
+           'factor_analysers', 'learn']
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-002
 import numpy as np
@@ -13,7 +13,14 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
-from .records import Experiment, Part, by_learner, fixed_iterations
+from capslit.experiments.records import (
+    Experiment,
+    Part,
+    answers,
+    by_learner,
+    error_rate,
+    fixed_iterations,
+)
 from ..mixtures.classes import ClassConditionalClassifier
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 from ..mixtures.linear_manifolds import MixtureOfPCA
@@ -83,7 +90,7 @@ def _prepared(data, setting, choosing):
     else:
         first = whole
         second = slice(n, None)
-    images = np.asarray(data.images, np.float32) / np.float32(data.scale)
+    images = data.grey()
     return tuple((*_rows(images[r], side), data.labels[r]) for r in (first, second))
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-007-2
@@ -228,7 +235,7 @@ class _Search:
         for value in values[: self.few]:
             self.report(f"{name} {value}")
             # The images apart decide; the test images are not looked at
-            errors[value] = error(trial(value), self.y_val)
+            errors[value] = error_rate(trial(value), self.y_val)
         self.errors |= {f"{name} {value}": e for value, e in errors.items()}
         self.chosen[key] = min(errors, key=errors.get)
 
@@ -246,9 +253,7 @@ class _Search:
         return model.predict(self.X_val, **moves)
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-012-1
-def error(predicted: np.ndarray, y: np.ndarray) -> float:
-    "The share of wrong labels."
-    return int(np.sum(predicted != y)) / len(y)
+#| export
 
 # %% ../../nbs/experiments/manifolds.ipynb #cell-013
 AMOUNTS = (0.2, 0.4, 0.1, 0.8)  # pixels, of tangents in learning
@@ -328,9 +333,7 @@ def _learn_method(settings, bench, _):
     method = settings["method"]
     chosen = bench.finished[f"{settings['choice']}-choice"]
     (X, T, y), (X_test, T_test, y_test) = bench.step(
-        "images",
-        "preparing images",
-        lambda: _prepared(bench.data, setting, choosing=False),
+        "images", "preparing images", _prepared, bench.data, setting, choosing=False
     )
     learning, recognition = _amounts(method, chosen)
     model = bench.step(
@@ -339,19 +342,12 @@ def _learn_method(settings, bench, _):
         lambda: learn(_build(method, chosen, X, bench.seed), X, y, _moves(T, learning)),
     )
     cloud = _moves(T_test, recognition)
-    predicted, arrays = bench.step(
-        "predict",
-        "classifying",
-        lambda: _classified(model, X_test, cloud),
-    )
-    arrays |= {
-        "labels": y_test.astype(np.uint8),
-        "predicted": predicted.astype(np.uint8),
-    }
+    predicted, arrays = bench.step("predict", "classifying", _classified, model, X_test, cloud)
+    arrays |= answers(predicted, y_test)
     if method in ("pca", "fa") and setting in ("11000", "whole"):
         arrays |= _portrait(model, X_test, y_test)
     return {
-        "test_error": error(predicted, y_test),
+        "test_error": error_rate(predicted, y_test),
         "n_train": len(X),
         "n_test": len(X_test),
         "n_features": X.shape[1],

@@ -21,6 +21,7 @@ from capslit.experiments.records import (
     PAPER,
     Experiment,
     Part,
+    answers,
     fixed_iterations,
     learn,
     measure,
@@ -134,7 +135,11 @@ def _learn_enlarged(bench, parameters, deformations, estimator):
     protocol = bench.step(
         "generate",
         f"making {n_extra:,} images, strength {deformations.strength:g}",
-        lambda: _enlarge(bench.protocol, deformations, n_extra, n_ancestors),
+        _enlarge,
+        bench.protocol,
+        deformations,
+        n_extra,
+        n_ancestors,
     )
     # `learn` takes its data from the bench
     enlarged = replace(bench, prepare=lambda data, profile: protocol)
@@ -143,12 +148,9 @@ def _learn_enlarged(bench, parameters, deformations, estimator):
 
 def _judge_enlarged(bench, protocol, model):
     "Metrics, with the error on the training images that are not deformed; and predicted labels."
-    metrics = bench.step("measure", "measuring", lambda: measure(model, protocol))
+    metrics = bench.step("measure", "measuring", measure, model, protocol)
     metrics["original_error"] = 1 - model.score(bench.protocol.X, bench.protocol.y)
-    return metrics, {
-        "predicted": model.predict(protocol.X_test).astype(np.uint8),
-        "labels": protocol.y_test.astype(np.uint8),
-    }
+    return metrics, answers(model.predict(protocol.X_test), protocol.y_test)
 
 
 def _run_million(part, bench):
@@ -179,7 +181,7 @@ def _gallery(protocol, deformations, copies=6):
     """
     n = len(protocol.X)
     data = protocol.data
-    first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(len(data.class_names))]
+    first = [int(np.flatnonzero(protocol.y == c)[0]) for c in range(data.n_classes)]
     # The same stream as in learning: the figure shows what was learned
     stream = DeformedImages(data.images[:n], protocol.y, copies * n, deformations)
     # The stream can be read anywhere, so a gallery costs no pass over it

@@ -23,7 +23,7 @@ from capslit.experiments.records import (
     learn,
     measure,
 )
-from .updates import multiclass_problem, subspace_start
+from .updates import class_problem
 
 # %% ../../nbs/experiments/open_questions.ipynb #cell-007
 def _learn_ridge(settings, bench, _):
@@ -74,7 +74,7 @@ RULES = ("equal", "spectra", "mistakes")
 
 def _need_of(rule, d, bench):
     "What each class needs by one of the `RULES`, (m,)."
-    m = len(bench.data.class_names)
+    m = bench.data.n_classes
     if rule == "equal":
         return np.ones(m)
     if rule == "spectra":
@@ -138,20 +138,17 @@ def _learn_accelerated(settings, bench, _):
     else:
         kind = CapsuleRegression
     batch = (protocol.X, protocol.y, None)
-    m = len(protocol.data.class_names)
-    start = [subspace_start(bench.seed)]
     # All methods begin at the same weights
-    model, weights = multiclass_problem(
-        batch,
-        m,
-        settings["capsule_dim"],
-        start,
-        kind,
-    )
+    model, weights = class_problem(bench, batch, settings["capsule_dim"], kind=kind)
     history, seconds = bench.step(
         "fit",
         f"{settings['n_iter']} iterations",
-        lambda: _climb(model, weights, batch, settings["n_iter"], METHODS[method]),
+        _climb,
+        model,
+        weights,
+        batch,
+        settings["n_iter"],
+        METHODS[method],
     )
     # Only safeguarded methods discard steps
     names = [name for name in ("log_likelihood", "training_error", "accepted") if name in history]

@@ -30,7 +30,7 @@ from capslit.experiments.records import (
     on_one_thread,
     variants,
 )
-from .viewpoints import build_network, one_thread
+from .viewpoints import build_network, one_thread, train_network
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
@@ -42,10 +42,9 @@ SIZES = {
 
 def _image_sets(data):
     "Images with grey values from 0 to 1, and labels, for training, validation and testing."
-    images = np.asarray(data.images, np.float32) / np.float32(data.scale)
+    images = data.grey()
     # The last sixth of the training images makes scenes to choose settings by
-    n_learned = round(data.n_train * 5 / 6)
-    edges = (0, n_learned, data.n_train, len(images))
+    edges = (0, data.n_learned, data.n_train, len(images))
     return {
         name: (images[a:b], data.labels[a:b])
         for name, a, b in zip(SIZES["paper"], edges, edges[1:])
@@ -122,8 +121,7 @@ def _learn_regions(settings, bench, sets):
     unit = X["training"].std()
     # One unit for all codes: those of rare patches are small, and stay so
     X = {name: (codes - center) / unit for name, codes in X.items()}
-    n_classes = len(bench.data.class_names)
-    Y = {name: indicators(part.pairs, n_classes) for name, part in sets.items()}
+    Y = {name: indicators(part.pairs, bench.data.n_classes) for name, part in sets.items()}
     model = CapsulePairClassifier(
         settings["capsule_dim"],
         alpha=settings["alpha"],
@@ -133,12 +131,7 @@ def _learn_regions(settings, bench, sets):
         n_jobs=1,
         random_state=bench.seed,
     )
-    model.fit(
-        X["training"],
-        Y["training"],
-        X["validation"],
-        Y["validation"],
-    )
+    model.fit(X["training"], Y["training"], X["validation"], Y["validation"])
     names = ("objective", "training_error", "validation_error", "accepted")
     curves = {name: model.history_[name] for name in names}
     about = {
@@ -252,20 +245,8 @@ class _Votes(NamedTuple):
         for block in np.array_split(scenes, -(-len(scenes) // 200)):
             rows = np.repeat(np.arange(len(block)), len(self.grid))
             begin = np.tile(self.grid, (len(block), 1))
-            P = self.model.predict_proba(
-                self.coded(
-                    block,
-                    rows,
-                    begin,
-                )
-            )
-            probabilities.append(
-                P.reshape(
-                    len(block),
-                    len(self.grid),
-                    -1,
-                )
-            )
+            P = self.model.predict_proba(self.coded(block, rows, begin))
+            probabilities.append(P.reshape(len(block), len(self.grid), -1))
         return np.concatenate(probabilities)
 
 
@@ -288,7 +269,7 @@ def _window_classifier(settings, n, bench):
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-45-q
 def _learn_votes(settings, bench, scenes):
     "`_Votes` learned from scenes, and from how many windows."
-    m = len(bench.data.class_names)
+    m = bench.data.n_classes
     grid = _window_grid(bench, settings["step"])
     rng = np.random.default_rng((bench.seed, 4))
     which, begin, y = _window_examples(scenes, grid, m, rng)
@@ -733,7 +714,7 @@ def _learn_reader(settings, bench, candidates, scenes):
     # Patches of images, not of what wrong pairs leave
     left = left.reshape(-1, left.shape[-1])[:20_000] / np.float32(255)
     layer = _patch_layer(bench, left, **READ[bench.profile])
-    m = len(bench.data.class_names)
+    m = bench.data.n_classes
     y = _left_classes(candidates, scenes, m).ravel()
     model = _window_classifier(settings, len(y), bench)
     reader = _Reader(model, layer, layer.transform(left).std(), m)
@@ -762,21 +743,14 @@ def _named_by(candidates, scores):
 
 
 def _tried_weights(candidates, read, truth):
-    "Shares of scenes named with weights λ and κ, whose pairs are `truth`, ascending."
+    "Shares of scenes named with weights λ and κ, whose pairs are `truth`, ascending; the best."
     votes = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     readings = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
     shares = {}
     for weights in itertools.product(votes, readings):
-        named = _named_by(
-            candidates,
-            _pair_scores(
-                candidates,
-                read,
-                *weights,
-            ),
-        )
+        named = _named_by(candidates, _pair_scores(candidates, read, *weights))
         shares[weights] = float((named == truth).all(axis=1).mean())
-    return shares
+    return shares, max(shares, key=shares.get)
 
 # %% ../../nbs/experiments/overlaps.ipynb #left-3a
 def _left_odds(candidates, logs, scores, temperature=16.0):
@@ -884,7 +858,7 @@ def _learn_read(settings, bench, sets):
     # Fits begin where the window that is surest of a label lies
     start = {name: votes.grid[p[:, :, :-1].argmax(axis=1)] for name, p in P.items()}
     truth = np.sort(scenes["validation"].pairs, axis=1)
-    m = len(bench.data.class_names)
+    m = bench.data.n_classes
     sums = {name: np.zeros((3, len(part.scenes), m, m)) for name, part in scenes.items()}
     cast = {name: [] for name in scenes}  # votes of what is left, one for each round
     models = {"votes_": votes.model}
@@ -907,12 +881,7 @@ def _learn_read(settings, bench, sets):
                 own,
                 sums[name],
             )
-        tried = _tried_weights(
-            candidates["validation"],
-            read["validation"],
-            truth,
-        )
-        best = max(tried, key=tried.get)
+        tried, best = _tried_weights(candidates["validation"], read["validation"], truth)
         about[f"named_round{k + 1}"] = tried[best]
         for name, part in candidates.items():  # what is left votes, in the place of windows
             scores = _pair_scores(part, read[name], *best)
@@ -942,32 +911,12 @@ def _learn_read(settings, bench, sets):
 # %% ../../nbs/experiments/overlaps.ipynb #left-3c-q
 def _named_read(candidates, read, truth):
     "Named pairs, with the weights λ and κ that name most validation scenes, and metrics."
-    tried = _tried_weights(
-        candidates["validation"],
-        read["validation"],
-        truth,
-    )
-    best = max(tried, key=tried.get)
-    scores = {
-        name: _pair_scores(
-            part,
-            read[name],
-            *best,
-        )
-        for name, part in candidates.items()
-    }
+    tried, best = _tried_weights(candidates["validation"], read["validation"], truth)
+    scores = {name: _pair_scores(part, read[name], *best) for name, part in candidates.items()}
     is_true = (candidates["validation"].pairs == truth[:, None]).all(axis=2)
     # −∞ where the true pair is not among the candidates
-    best_true = np.where(
-        is_true,
-        scores["validation"],
-        -np.inf,
-    ).max(axis=1)
-    best_wrong = np.where(
-        is_true,
-        -np.inf,
-        scores["validation"],
-    ).max(axis=1)
+    best_true = np.where(is_true, scores["validation"], -np.inf).max(axis=1)
+    best_wrong = np.where(is_true, -np.inf, scores["validation"]).max(axis=1)
     from_truth = scores.pop("from truth")[:, 0]
     is_right = np.maximum(best_true, from_truth) > best_wrong
     pairs = {name: _named_by(candidates[name], values) for name, values in scores.items()}
@@ -1023,13 +972,8 @@ def _learn_network(kind, loss, settings, bench, sets):
     torch.manual_seed(bench.seed)
     train = sets["training"]
     above = {name: settings[name] for name in ("primary", "capsules") if name in settings}
-    net, _ = build_network(
-        kind,
-        train.scenes.shape[1],
-        len(bench.data.class_names),
-        settings["convolutions"],
-        **above,
-    )
+    size = (train.scenes.shape[1], bench.data.n_classes)
+    net, _ = build_network(kind, *size, settings["convolutions"], **above)
     first = _first(sets["validation"], 1000)
     truth = np.sort(first.pairs, axis=1)
 
@@ -1040,24 +984,9 @@ def _learn_network(kind, loss, settings, bench, sets):
         wrong = named(net, first.scenes) != truth
         return {"validation_error": float(wrong.any(axis=1).mean())}
 
-    learn = partial(
-        cn.learn,
-        net,
-        loss,
-        train.scenes,
-        train.pairs,
-        seed=bench.seed,
-        watches=2,
-        watch=watch,
-        checkpoint=bench.checkpoint,
-        report=bench.report,
-    )
-    options = {name: settings[name] for name in ("epochs", "batch_size", "learning_rate")}
-    learned = bench.step(
-        "fit",
-        "learning a network",
-        lambda: learn(**options),
-    )
+    options = {"seed": bench.seed, "watches": 2, "watch": watch}
+    data = (train.scenes, train.pairs, settings)
+    net, learned = train_network(bench, (net, loss), *data, "fit", **options)
     scenes = {name: part.scenes for name, part in sets.items()}
     scenes["training"] = scenes["training"][:1000]
     pairs = {name: named(net, images) for name, images in scenes.items()}

@@ -24,7 +24,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from ..capsules.classifier import CapsuleClassifier
-from .records import PAPER, Experiment, Part, learn
+from .records import PAPER, Experiment, Part, answers, error_rate, learn
 from ..capsules.prediction import coupled
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005
@@ -100,7 +100,7 @@ def _fit_network(network, X, y, X_val, y_val):
     lowest = np.inf
     waited = 0
     for _ in range(network.max_iter):
-        error = np.mean(network.partial_fit(X, y, classes=classes).predict(X_val) != y_val)
+        error = error_rate(network.partial_fit(X, y, classes=classes).predict(X_val), y_val)
         waited += 1
         if error < lowest:
             lowest = error
@@ -134,8 +134,7 @@ def _search(parameters, protocol, seed):
             seed,
             **parameters["fixed"] | settings,
         )
-        fitted = _fit(model, X, protocol.y[:n], *held)
-        return float(np.mean(fitted.predict(held[0]) != held[1]))
+        return error_rate(_fit(model, X, protocol.y[:n], *held).predict(held[0]), held[1])
 
     # Support vectors use one core each; the others use all cores themselves
     threads = -1 if parameters["model"] == "svm" else 1
@@ -240,17 +239,15 @@ def _judge(model, predicted, protocol):
     guessed, validation, test = _probabilities(model, protocol)
     right = test[np.arange(len(test)), protocol.y_test]
     metrics = {
-        "test_error": float(np.mean(predicted != protocol.y_test)),
-        "validation_error": float(np.mean(guessed != protocol.y_val)),
+        "test_error": error_rate(predicted, protocol.y_test),
+        "validation_error": error_rate(guessed, protocol.y_val),
         "log_loss": float(-np.mean(np.log(np.maximum(right, FLOOR)))),
         "n_excluded": int(np.sum(right < FLOOR)),
         "n_train": len(protocol.y),
         "n_test": len(test),
         "numbers": int(_model_size(model)),
     }
-    return metrics, {
-        "predicted": predicted.astype(np.uint8),
-        "labels": protocol.y_test.astype(np.uint8),
+    return metrics, answers(predicted, protocol.y_test) | {
         "validation_labels": protocol.y_val.astype(np.uint8),
         "test": _pack(test),
         "validation": _pack(validation),
@@ -262,31 +259,23 @@ def _learn_peer(bench, parameters):
     protocol = bench.protocol
     n = min(len(protocol.y), parameters["search_images"])
     grid, errors = bench.step(
-        "search",
-        f"comparing settings on {n:,} images",
-        lambda: _search(parameters, protocol, bench.seed),
+        "search", f"comparing settings on {n:,} images", _search, parameters, protocol, bench.seed
     )
     # The first of equals, in the order of the grid
     best = grid[int(np.argmin(errors))]
-    model = build_peer(
-        parameters["model"],
-        protocol.X,
-        bench.seed,
-        **parameters["fixed"] | best,
-    )
+    model = build_peer(parameters["model"], protocol.X, bench.seed, **parameters["fixed"] | best)
     words = ", ".join(f"{k} = {v}" for k, v in best.items())
     bench.step(
         "fit",
         f"learning ({len(protocol.y):,} images, {words})",
-        lambda: _fit(model, protocol.X, protocol.y, protocol.X_val, protocol.y_val),
+        _fit,
+        model,
+        protocol.X,
+        protocol.y,
+        protocol.X_val,
+        protocol.y_val,
     )
     return model, {"chosen": words, "search_errors": errors}
-
-
-def _learn_ours(bench, parameters):
-    "Capsules with the settings as given, fitted; and the number of iterations."
-    model = learn(bench, parameters)
-    return model, {"n_iter": int(model.n_iter_)}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-021-1
 def _run_peer(part, bench):
@@ -295,7 +284,8 @@ def _run_peer(part, bench):
     repeats = parameters.pop("repeats")
     if parameters["model"] == "capsules":
         del parameters["model"]
-        model, chosen = _learn_ours(bench, parameters)
+        model = learn(bench, parameters)
+        chosen = {"n_iter": int(model.n_iter_)}
     else:
         model, chosen = _learn_peer(bench, parameters)
     protocol = bench.protocol
@@ -305,11 +295,7 @@ def _run_peer(part, bench):
         # Fast predictions are repeated, for the clock is coarse
         lambda: [model.predict(protocol.X_test) for _ in range(repeats)][0],
     )
-    metrics, arrays = bench.step(
-        "judge",
-        "probabilities",
-        lambda: _judge(model, predicted, protocol),
-    )
+    metrics, arrays = bench.step("judge", "probabilities", _judge, model, predicted, protocol)
     return metrics | chosen, arrays
 
 # %% ../../nbs/experiments/peers.ipynb #cell-023

@@ -14,12 +14,18 @@ from ..capsules.settings import Dropout, Lasso
 from ..capsules.penalties import masked_copies
 from ..capsules.sharpness import learn_sharpness, sharpened
 from .calibration import log_loss
-from .records import PAPER, Experiment, Part, Record, fixed_iterations
+from capslit.experiments.records import (
+    PAPER,
+    Experiment,
+    Part,
+    Record,
+    error_rate,
+    fixed_iterations,
+)
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-20
-def _means_of_four(images, scale):
+def _means_of_four(grey):
     "Images (n, height, width) as inputs (n, p): means of two by two pixels, if there are many."
-    grey = np.asarray(images, dtype=np.float32) / np.float32(scale)
     n, height, width = grey.shape
     if height * width > 400:
         grey = grey.reshape(n, height // 2, 2, width // 2, 2).mean(axis=(2, 4))
@@ -28,10 +34,9 @@ def _means_of_four(images, scale):
 
 def _divided(data, n_images):
     "Inputs and labels: the first images to learn from, then those for validation and testing."
-    edge = round(data.n_train * 5 / 6)
-    learned = slice(min(n_images, edge))
-    parts = (learned, slice(edge, data.n_train), slice(data.n_train, None))
-    return [(_means_of_four(data.images[r], data.scale), data.labels[r]) for r in parts]
+    edge = data.n_learned
+    parts = (slice(min(n_images, edge)), slice(edge, data.n_train), slice(data.n_train, None))
+    return [(_means_of_four(data.grey(rows)), data.labels[rows]) for rows in parts]
 
 # %% ../../nbs/experiments/penalties.ipynb #xpen-30
 COMMON = PAPER | {"architecture": "multiclass", "fit_intercept": True, "n_jobs": 1}
@@ -136,8 +141,8 @@ def _judged(model, validation, test):
     guessed = [model.classes_[log.argmax(axis=1)] for log in logs]
     y = test[1]
     return {
-        "validation_error": float(np.mean(guessed[0] != validation[1])),
-        "test_error": float(np.mean(guessed[1] != y)),
+        "validation_error": error_rate(guessed[0], validation[1]),
+        "test_error": error_rate(guessed[1], y),
         "validation_loss": loss,
         "test_loss": log_loss(sharpened(logs[1], sharpness), y),
     }, guessed[1].astype(np.uint8)
@@ -192,7 +197,11 @@ def _run_penalty(part, bench):
                 bench.step(
                     f"{strength:g}",
                     f"{settings['method']}, strength {strength:g}",
-                    lambda: _run_strength(settings, strength, sets, bench.seed),
+                    _run_strength,
+                    settings,
+                    strength,
+                    sets,
+                    bench.seed,
                 )
             )
     metrics, arrays = zip(*rows)

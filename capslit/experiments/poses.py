@@ -16,6 +16,7 @@ from .calibration import log_loss
 from capslit.experiments.records import (
     PAPER,
     Experiment,
+    answers,
     by_learner,
     learn,
     measure,
@@ -90,7 +91,7 @@ def _class_components(protocol, d):
 def _assess_features(features, protocol):
     "Mean R² of slant and ink by features (n, k) of the `sets`; and that of each class."
     images = protocol.data.images
-    start = round(protocol.data.n_train * 5 / 6)
+    start = protocol.data.n_learned
     learning = images[: len(protocol.y)]
     validation = images[start : start + len(protocol.y_val)]
     values = [slant_and_ink(part) for part in (learning, validation, protocol.test_images)]
@@ -183,10 +184,8 @@ def _assess_classifier(model, protocol):
         "shares": shares,
         "directions": of_directions,
         "traversals": images,
-        "predicted": model.predict(protocol.X_test).astype(np.uint8),
-        "labels": protocol.y_test.astype(np.uint8),
     }
-    return metrics, arrays
+    return metrics, arrays | answers(model.predict(protocol.X_test), protocol.y_test)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-18
 SHORT = PAPER | {"architecture": "multiclass", "patience": [32, 16, 8, 4, 2]}

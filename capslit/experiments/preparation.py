@@ -19,13 +19,12 @@ from ..data.deformations import resample
 from capslit.experiments.manifolds import (
     MAX_ITER,
     SMOOTHING,
-    error,
     factor_analysers,
     learn,
 )
 from .ablation import shifted
 from .poses import slant_and_ink
-from .records import Experiment, Part, by_learner
+from .records import Experiment, Part, by_learner, error_rate
 from ..mixtures.tangents import smooth, tangent_vectors
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-04
@@ -78,7 +77,7 @@ def _divided(data, n_fit):
         )
     else:
         fit = rows[:n_fit]
-        choose = rows[round(n * 5 / 6) :]
+        choose = rows[data.n_learned :]
     return {
         "fit": fit,
         "choose": choose,
@@ -99,7 +98,7 @@ class _Prepared:
 
     def images(self, rows):
         "Images (n, height, width) of grey values up to 1."
-        grey = np.asarray(self.data.images[rows], np.float32) / np.float32(self.data.scale)
+        grey = self.data.grey(rows)
         if self.preparation in ("deslanted", "both"):
             return _deslant(grey)
         return grey
@@ -179,7 +178,7 @@ def _judged(logs, y, classes, p):
     total = np.logaddexp.reduce(logs.astype(float), axis=1)
     predicted = classes[np.argmax(logs, axis=1)]
     return {
-        "error": error(predicted, y),
+        "error": error_rate(predicted, y),
         "log_loss": float(np.mean(total - right)),
         "bits": float(8 - np.mean(right) / p / np.log(2)),
     }, predicted.astype(np.uint8)
@@ -203,32 +202,18 @@ def _fit(settings, bench, group, m, r, seed):
     rows = _divided(data, settings.get("n_fit"))
     n_axes = settings.get("n_axes")
     prepared = _prepare(data, settings["preparation"], rows[group], n_axes)
-    X, y = bench.step(
-        "images",
-        "preparing",
-        lambda: prepared.to_learn(rows[group]),
-    )
+    X, y = bench.step("images", "preparing", prepared.to_learn, rows[group])
     n_pixels = data.images[0].size
     max_iter = settings.get("max_iter", MAX_ITER)
-    model = bench.step(
-        "fit",
-        "learning",
-        lambda: _learned(X, y, m, r, seed, n_pixels, max_iter),
-    )
+    model = bench.step("fit", "learning", _learned, X, y, m, r, seed, n_pixels, max_iter)
     return prepared, rows, model
 
 
 def _learn_size(settings, bench, _):
     "Learn a model of m components of r factors for each class; judge it with all amounts of noise."
     noises = settings.get("noises", NOISES)
-    prepared, rows, model = _fit(
-        settings,
-        bench,
-        "fit",
-        settings["m"],
-        settings["r"],
-        bench.seed,
-    )
+    size = (settings["m"], settings["r"])
+    prepared, rows, model = _fit(settings, bench, "fit", *size, bench.seed)
     X = prepared.describe(prepared.images(rows["choose"]))
     y = bench.data.labels[rows["choose"]]
     numbers, predicted = bench.step(
@@ -274,14 +259,7 @@ def _choose(settings, bench, _):
     "The size, the noise without and with tangents, and the tangents' reach with the fewest errors."
     noises = settings.get("noises", NOISES)
     m, r, noise = _best_size(bench.finished, settings["preparation"], noises)
-    prepared, rows, model = _fit(
-        settings,
-        bench,
-        "fit",
-        m,
-        r,
-        bench.seed,
-    )
+    prepared, rows, model = _fit(settings, bench, "fit", m, r, bench.seed)
     # Tangents make recognition slow
     subset = rows["choose"][:MOST]
     views = [prepared.to_recognise(subset, place) for place in range(settings.get("n_places", 1))]
@@ -313,16 +291,7 @@ def _choose(settings, bench, _):
         "noises": [levels[a] for a in noises],
     }
     ways = _ways(views, chosen)
-    return chosen | {
-        "ways": {
-            way: bench.step(
-                way,
-                way,
-                lambda: scores(*ways[way]),
-            )
-            for way in ways
-        }
-    }, {}
+    return chosen | {"ways": {way: bench.step(way, way, scores, *ways[way]) for way in ways}}, {}
 
 # %% ../../nbs/experiments/preparation.ipynb #preparation-18
 def _test(settings, bench, _):
@@ -331,13 +300,7 @@ def _test(settings, bench, _):
     """
     chosen = bench.finished[f"choice.{settings['preparation']}"]
     size = (chosen["m"], chosen["r"])
-    prepared, rows, model = _fit(
-        settings,
-        bench,
-        "all",
-        *size,
-        settings["seed"],
-    )
+    prepared, rows, model = _fit(settings, bench, "all", *size, settings["seed"])
     places = range(settings.get("n_places", 1))
     views = [prepared.to_recognise(rows["test"], place) for place in places]
     metrics = {"n": len(rows["test"])}

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FOUND', 'VALUES', 'LEARNERS', 'STARTS', 'CLIPS', 'SIZES', 'N_STEPS', 'SHOWN', 'PEERS', 'FIXED', 'GRIDS', 'AIMS',
-           'RUNNERS', 'QUADRANTS', 'as_rows', 'recovery', 'all_sets', 'extremes_of_sets', 'explain_small', 'as_pursuit',
-           'start_templates', 'learn_experts', 'learned_experts', 'sparse_codes', 'cross_entropy']
+           'RUNNERS', 'QUADRANTS', 'as_rows', 'all_sets', 'extremes_of_sets', 'start_templates', 'learn_experts',
+           'cross_entropy']
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-002
 import itertools
@@ -40,7 +40,7 @@ def as_rows(images: np.ndarray) -> np.ndarray:
 FOUND = 0.9  # cosine from which an expert counts as found
 
 
-def recovery(votes: np.ndarray, signed: bool = True) -> np.ndarray:
+def _recovery(votes, signed=True):
     """Cosine (8,) of each true expert's votes with the learned votes (K, 36) that are matched to
     it.
 
@@ -82,9 +82,7 @@ def extremes_of_sets(templates: np.ndarray, sets: np.ndarray) -> tuple[np.ndarra
     return U, np.min(votes, axis=1, initial=0.5)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-020-1
-def explain_small(
-    templates: np.ndarray, X: np.ndarray, greedy: bool = True, visible: np.ndarray | float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
+def _explain_small(templates, X, greedy=True, visible=1.0):
     """Matching pursuit, or exhaustive search, for images (n, D) and few experts, all sets in a
     table.
 
@@ -141,7 +139,7 @@ def explain_small(
     return sets[chosen], score[rows, chosen]
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-021
-def as_pursuit(templates: np.ndarray, active: np.ndarray, log_likelihood: np.ndarray) -> Pursuit:
+def _as_pursuit(templates, active, log_likelihood):
     "The Pursuit of images whose active experts (n, K) are known."
     experts = np.where(active, np.arange(len(templates)), -1)
     return Pursuit(
@@ -203,7 +201,7 @@ STARTS = ("uniform", "images", "truth and noise")
 
 def _em_step(templates, X, learner="equation 1"):
     "Templates (K, 36) after one step of EM, and the log-likelihood (n,) of the images before it."
-    active, score = explain_small(
+    active, score = _explain_small(
         templates,
         X,
         greedy=learner != "exhaustive search",
@@ -211,7 +209,7 @@ def _em_step(templates, X, learner="equation 1"):
     if learner == "exact M-step":
         return _best_templates(templates, active, X), score
     model = Compositions(prune=learner == "votes that pay")
-    pursuit = as_pursuit(templates, active, score)
+    pursuit = _as_pursuit(templates, active, score)
     counted = model.count(templates, X, pursuit)
     # The engine stacks problems; here there is one
     statistics = ExpertStatistics(*(np.asarray(a)[None] for a in counted))
@@ -273,17 +271,17 @@ def _pixel_by_pixel(predict):
     return lambda X: np.stack([predict(X, d) for d in range(X.shape[1])], axis=1)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-039-3
-def learned_experts(templates: np.ndarray) -> _Learned:
+def _learned_experts(templates):
     "The _Learned of eight templates with the max-minus-min rule."
 
     def composed(active):
         return compose_extremes(*extremes_of_sets(templates, active))
 
     def rebuild(X):
-        return composed(explain_small(templates, X)[0])
+        return composed(_explain_small(templates, X)[0])
 
     def predict(X, d):
-        active, _ = explain_small(
+        active, _ = _explain_small(
             templates,
             X,
             visible=np.arange(X.shape[1]) != d,
@@ -365,9 +363,7 @@ def _batch_size(X):
     return max(min(10, len(X)), len(X) // 20)
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-042
-def sparse_codes(
-    X: np.ndarray, atoms: np.ndarray, penalty: float, positive: bool, sweeps: int = 50
-) -> np.ndarray:
+def _sparse_codes(X, atoms, penalty, positive, sweeps=50):
     """Codes s (n, K) that minimise ½‖x − sA‖² + penalty ‖s‖₁, by coordinate descent for all rows at
     once.
     """
@@ -410,7 +406,7 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
     def rebuild_real(X):
         return (
             0.5
-            + sparse_codes(
+            + _sparse_codes(
                 X - 0.5,
                 atoms,
                 penalty,
@@ -439,7 +435,7 @@ def _learn_dictionary(X, seed, penalty, positive, passes):
 
     def predict(X, d):
         shown = np.arange(X.shape[1]) != d
-        codes = sparse_codes(
+        codes = _sparse_codes(
             X[:, shown] - 0.5,
             atoms[:, shown],
             penalty,
@@ -472,7 +468,7 @@ def _measure(learned, X):
         "rebuilt": cross_entropy(X, learned.rebuild(X)),
         "foretold": cross_entropy(X, learned.foretell(X)),
         "squared": float(np.mean(np.sum(difference**2, axis=1))),
-        "found": int(np.sum(recovery(learned.votes, learned.signed) > FOUND)),
+        "found": int(np.sum(_recovery(learned.votes, learned.signed) > FOUND)),
     }
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-045
@@ -576,9 +572,9 @@ def _run_recovery(settings, bench, test):
         )
         courses.append(course[steps])
         scores.append(score)
-    cosines = np.array([[recovery(t - 0.5) for t in course] for course in courses])
+    cosines = np.array([[_recovery(t - 0.5) for t in course] for course in courses])
     entropies = [
-        [cross_entropy(test, learned_experts(templates).rebuild(test)) for templates in course]
+        [cross_entropy(test, _learned_experts(templates).rebuild(test)) for templates in course]
         for course in courses
     ]
     n_found = np.sum(cosines > FOUND, axis=2)
@@ -606,7 +602,7 @@ def _run_composed(settings, bench, test):
     for run in range(settings["n_runs"]):
         X, rng = _training_rows(bench, run, settings["n"])
         course, _ = learn_experts(X, settings["n_steps"], rng, *how)
-        rows.append(_measure(learned_experts(course[-1]), test))
+        rows.append(_measure(_learned_experts(course[-1]), test))
     return {aim: by_metric(rows) for aim in AIMS}, {"votes": course[-1] - 0.5}
 
 # %% ../../nbs/experiments/quadrants.ipynb #cell-048-1

@@ -6,7 +6,8 @@
 __all__ = ['PROFILES', 'RECORD', 'RECORD_ARRAYS', 'CHECKOUT', 'ADDRESS', 'RESULTS', 'PAPER', 'LOADERS', 'PART', 'Protocol',
            'load_protocol', 'describe_machine', 'describe_code', 'Record', 'record_path', 'result_file', 'load_record',
            'Part', 'variants', 'by_learner', 'by_metric', 'by_variant', 'fixed_iterations', 'on_one_thread',
-           'Experiment', 'Bench', 'learn', 'measure', 'perform', 'describe_run', 'compare_errors', 'explain_difference']
+           'Experiment', 'Bench', 'learn', 'error_rate', 'answers', 'measure', 'perform', 'describe_run',
+           'compare_errors', 'explain_difference']
 
 # %% ../../nbs/experiments/records.ipynb #cell-002
 import importlib.util
@@ -86,7 +87,7 @@ def _parts(data, profile):
         )
     # Small collections are quick as they are
     is_short = profile == "quick" and data.n_train > 10_000
-    edges = (0, round(data.n_train * 5 / 6), data.n_train, n)
+    edges = (0, data.n_learned, data.n_train, n)
     sizes = np.diff(edges) // (10 if is_short else 1)
     return [np.arange(start, start + size) for start, size in zip(edges, sizes)]
 
@@ -378,7 +379,7 @@ def by_learner(
     """
 
     def run(part, bench):
-        data = bench.step("data", "preparing data", lambda: prepare(bench))
+        data = bench.step("data", "preparing data", prepare, bench)
         learn = partial(learners[part.learner], part.parameters, bench, data)
         learned = bench.step("learn", f"learning {part.name}", learn)
         return score(learned, part, bench, data)
@@ -498,9 +499,11 @@ class Bench:
         "The data divided and projected as in Saul 3.1."
         return self.prepare(self.data, self.profile)
 
-    def step(self, name: str, words: str, function: Callable) -> Any:
-        """Run `function`, report what is done in `words`, and note the wall time and the CPU time
-        under `name`, without those of steps inside it.
+    def step(
+        self, name: str, words: str, function: Callable, *arguments: Any, **options: Any
+    ) -> Any:
+        """The result of a function; what is done is reported in `words`, and the wall time and the
+        CPU time are noted under `name`, without those of steps inside it.
         """
         self.report(words)
         # Both clocks: on a busy machine wall time alone says little
@@ -510,7 +513,7 @@ class Bench:
         }
         # Steps inside this one add to the sums, and are taken off again at the end
         starts = {clock: clock() - sum(times.values()) for clock, times in clocks.items()}
-        result = function()
+        result = function(*arguments, **options)
         for clock, times in clocks.items():
             times[name] = round(clock() - sum(times.values()) - starts[clock], 3)
         return result
@@ -544,14 +547,23 @@ def learn(bench: Bench, parameters: dict, estimator: type = CapsuleClassifier) -
     return bench.step("fit", words, fit)
 
 # %% ../../nbs/experiments/records.ipynb #cell-022
+def error_rate(predicted: np.ndarray, y: np.ndarray) -> float:
+    "The share of wrong labels."
+    # From whole numbers: equal counts are equal rates
+    return int(np.sum(predicted != y)) / len(y)
+
+
+def answers(predicted: np.ndarray, y: np.ndarray) -> dict:
+    "Predicted and true labels, as arrays of a record."
+    return {"predicted": predicted.astype(np.uint8), "labels": y.astype(np.uint8)}
+
+
 def measure(model: CapsuleClassifier, protocol: Protocol) -> dict:
     """Metrics of a fitted classifier: test, validation and training error, iterations in all, and
     in each round or for each problem.
     """
-    # From whole numbers: equal counts are equal rates
     errors = {
-        f"{name}_error": int(np.sum(model.predict(X) != y)) / len(y)
-        for name, (X, y) in protocol.sets.items()
+        f"{name}_error": error_rate(model.predict(X), y) for name, (X, y) in protocol.sets.items()
     }
     threshold = model.history_["threshold"]
     iterations = np.sum(~np.isnan(threshold), axis=0)  # of each problem
@@ -599,13 +611,6 @@ def _check_folder(out):
     except StorageError as error:
         raise StorageError(str(error).replace(str(probe), str(out))) from error
     remove(probe)
-
-
-def _load(loader, data_home):
-    "A data set, looked for in `data_home` first if it comes from files."
-    if signature(loader).parameters:
-        return loader(data_home)
-    return loader()
 
 # %% ../../nbs/experiments/records.ipynb #cell-039-1
 def _words(seconds):
@@ -679,11 +684,6 @@ def _run_part(experiment, part, bench, path, settings, code):
     return json.loads(to_json("metrics", outcome)), arrays
 
 # %% ../../nbs/experiments/records.ipynb #cell-031
-def _metrics(results):
-    "Part name → metrics."
-    return {name: outcome["metrics"] for name, (outcome, _) in results.items()}
-
-
 def _recorded(path, seed):
     "The record of this seed at `path`; None if there is none."
     if path.exists():
@@ -760,7 +760,7 @@ def _run_parts(experiment, parts, bench, settings, folder, code, kept):
             own_bench = replace(
                 bench,
                 checkpoint=folder / f"{part.name}.checkpoint",
-                finished=_metrics(results),
+                finished={key: outcome["metrics"] for key, (outcome, _) in results.items()},
                 seconds={},
                 cpu_seconds={},
             )
@@ -833,7 +833,9 @@ def perform(
     code = describe_code()  # of this start
     machine = describe_machine()
     report(f"loading {data}")
-    images = _load(loaders[data], data_home)
+    load = loaders[data]
+    # Made data sets have no files to look for
+    images = load(data_home) if signature(load).parameters else load()
     sources = {other: record_path(other, data, profile, out) for other in experiment.needs}
     records = {other: load_record(source) for other, source in sources.items()}
     needs = {other: record.digest() for other, record in records.items()}
@@ -871,14 +873,12 @@ def describe_run(record: Record) -> str:
     cpu = sum(record.seconds(name, clock="cpu_seconds") for name in record.parts)
     parts = f" in {len(times)} parts" if len(times) > 1 else ""
     n = machine["threads"]
-    if n == machine["cores"]:
-        threads = ""
-    else:
+    threads = ""
+    if n != machine["cores"]:
         threads = f", matrix products with {n} thread{'s' * (n > 1)}"
+    resumed = ""
     if any(part["resumed"] for part in record.parts.values()):
         resumed = ", once interrupted"
-    else:
-        resumed = ""
     rows = {
         "record": f"{datasets.TITLES[record.data]}, {record.profile} profile, seed {record.seed}",
         "---": "---",
@@ -896,10 +896,7 @@ def _versions(record):
     codes = [part["code"] for part in record.parts.values()]
     versions = "version " + " and ".join(sorted({code["version"] for code in codes}))
     commits = sorted({code["commit"] for code in codes if code["commit"]})
-    if any(code["modified"] for code in codes):
-        changed = " with changes"
-    else:
-        changed = ""
+    changed = " with changes" * any(code["modified"] for code in codes)
     if len(commits) > 1:
         return f"{versions}, parts of {len(commits)} commits{changed}"
     if commits:

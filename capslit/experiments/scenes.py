@@ -9,7 +9,6 @@ __all__ = ['LEVELS', 'NONE', 'BLOCK', 'LEAST', 'TOLERANCE', 'FAINT', 'METHODS', 
 # %% ../../nbs/experiments/scenes.ipynb #cell-002
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -187,13 +186,7 @@ class Found(NamedTuple):
 
     def with_a_slot(self) -> "Found":
         "The same with an empty slot at the end."
-        return self._each(
-            lambda a, none: np.pad(
-                a,
-                ((0, 0), (0, 1)),
-                constant_values=none,
-            )
-        )
+        return self._each(lambda a, none: np.pad(a, ((0, 0), (0, 1)), constant_values=none))
 
     def of(self, scenes: np.ndarray) -> "Found":
         "Those of some scenes."
@@ -317,12 +310,7 @@ class SceneSearch(_SceneGains):
         `max_experts`.
         """
         nothing = np.zeros((len(scenes), 0), np.intp)
-        detections = Found(
-            nothing,
-            nothing,
-            nothing,
-            nothing.astype(float),
-        )
+        detections = Found(nothing, nothing, nothing, nothing.astype(float))
         going = np.arange(len(scenes))
         while len(going) and detections.experts.shape[1] < max_experts:
             new = self.best(scenes[going], self.compose(detections.of(going)))
@@ -359,13 +347,7 @@ class SceneSearch(_SceneGains):
                 detections = detections.with_a_slot()
             changed = np.zeros(len(going), bool)
             for j in range(detections.experts.shape[1]):
-                changed |= self._replace(
-                    scenes,
-                    detections,
-                    going,
-                    j,
-                    price,
-                )
+                changed |= self._replace(scenes, detections, going, j, price)
             going = going[changed]
             if not len(going):
                 break
@@ -533,14 +515,7 @@ def _set_the_scene(settings, data, seed):
     noise = settings["noise"]
     rng = np.random.default_rng([seed, n_digits, round(1000 * noise)])
     common = n_digits, settings["shape"], noise, rng, instances
-    scenes, tuning = (
-        make_scenes(
-            templates,
-            settings[n],
-            *common,
-        )
-        for n in ("n", "n_tuning")
-    )
+    scenes, tuning = (make_scenes(templates, settings[n], *common) for n in ("n", "n_tuning"))
     return templates, scenes, tuning
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-039-1
@@ -554,14 +529,7 @@ def _all_rates(detections, scenes):
 def _tune(reading, values, templates, tuning, max_experts):
     "The value with the best agreement, but truncation itself, and what each value gives (dict)."
     shape = tuning.noisy.shape[1:]
-    searches = [
-        SceneSearch(
-            templates,
-            read(reading, value),
-            shape,
-        )
-        for value in values
-    ]
+    searches = [SceneSearch(templates, read(reading, value), shape) for value in values]
     tried = [search.pursue(tuning.noisy, max_experts) for search in searches]
     scores = np.array([_agreement(*judge(detections, tuning)) for detections in tried])
     rows = [_all_rates(detections, tuning) for detections in tried]
@@ -587,46 +555,22 @@ def _compare_methods(settings, bench, data):
         ("mixture", "noise"): 1 - 2 * max(settings["noise"], FAINT),
     }
     for reading, values in (("original", BACKGROUNDS), ("mixture", ALPHAS)):
-        tune = partial(
-            _tune,
-            reading,
-            values,
-            templates,
-            tuning,
-            max_experts,
-        )
         special[reading, "tuned"], tried = bench.step(
-            f"tuning, {reading}",
-            reading,
-            tune,
+            f"tuning, {reading}", reading, _tune, reading, values, templates, tuning, max_experts
         )
         arrays |= tried
     plain = {}  # searches without a price, from which those with one begin
     for name, (reading, value, priced, iterated) in METHODS.items():
         value = special.get((reading, value), value)
-        search = SceneSearch(
-            templates,
-            read(reading, value),
-            settings["shape"],
-        )
+        search = SceneSearch(templates, read(reading, value), settings["shape"])
         price = search.price * priced
         if (reading, value) not in plain:
-            pursue = partial(
-                search.pursue,
-                scenes.noisy,
-                max_experts,
-            )
-            plain[reading, value] = bench.step(name, name, pursue)
+            plain[reading, value] = bench.step(name, name, search.pursue, scenes.noisy, max_experts)
         detections = plain[reading, value].worth(price)
         if iterated:
-            iterate = partial(
-                search.iterate,
-                scenes.noisy,
-                detections,
-                max_experts,
-                price,
+            detections = bench.step(
+                name, name, search.iterate, scenes.noisy, detections, max_experts, price
             )
-            detections = bench.step(name, name, iterate)
         is_found, detected = judge(detections, scenes)
         metrics[name] = _all_rates(detections, scenes) | {"value": value}
         arrays |= {f"{name} seen": is_found, f"{name} detected": detected}

@@ -13,7 +13,7 @@ import numpy as np
 from ..deeper.sharing import SharedCapsuleClassifier
 from .ablation import WAYS, shifted
 from .calibration import log_loss
-from .records import Experiment, Part, fixed_iterations
+from .records import Experiment, Part, error_rate, fixed_iterations
 
 # %% ../../nbs/experiments/sharing.ipynb #sharing-04
 def _divided(data, n, copies=0):
@@ -23,8 +23,8 @@ def _divided(data, n, copies=0):
 
     With `copies`, all images to learn from moved by up to so many pixels are added.
     """
-    images = np.asarray(data.images, np.float32) / np.float32(data.scale)
-    edge = round(data.n_train * 5 / 6)
+    images = data.grey()
+    edge = data.n_learned
     learned = slice(min(n, edge))
     held = slice(edge, min(edge + max(n // 5, 1000), data.n_train))
     test = slice(data.n_train, None)
@@ -44,8 +44,7 @@ def _moved_errors(model, images, y):
     "Error on images as they are, and mean error on them moved by one and by two pixels."
 
     def error(down, right):
-        predicted = model.predict(_flat(shifted(images, down, right)))
-        return int(np.sum(predicted != y)) / len(y)
+        return error_rate(model.predict(_flat(shifted(images, down, right))), y)
 
     def mean_error(pixels):
         errors = [error(a * pixels, b * pixels) for a, b in WAYS[1:]]

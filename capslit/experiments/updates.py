@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'THRESHOLD', 'TRENDS', 'FIGURE7', 'GRID', 'SIZES', 'WAYS', 'PASSES_SIZE',
-           'PASSES', 'all_training_examples', 'subspace_start', 'multiclass_problem', 'iterate', 'batch_rows']
+           'PASSES', 'all_training_examples', 'subspace_start', 'class_problem', 'multiclass_problem', 'iterate',
+           'batch_rows']
 
 # %% ../../nbs/experiments/updates.ipynb #cell-002
 from collections.abc import Sequence
@@ -62,6 +63,12 @@ def subspace_start(seed: int) -> dict:
         "init_scale": 1.0,
         "rng": np.random.default_rng(seed),
     }
+
+
+def class_problem(bench: Bench, batch: tuple, dim: int, **options: Any) -> tuple:
+    "The `multiclass_problem` of all classes that starts from their subspaces."
+    starts = [subspace_start(bench.seed)]
+    return multiclass_problem(batch, bench.data.n_classes, dim, starts, **options)
 
 
 def multiclass_problem(
@@ -128,7 +135,11 @@ def iterate(
     return bench.step(
         step,
         f"{n:,} updates of {len(model.targets)} stacked problems",
-        lambda: em.fit(model, weights, batch, **options),
+        em.fit,
+        model,
+        weights,
+        batch,
+        **options,
     )
 
 
@@ -145,10 +156,8 @@ def _run_updates(part, bench):
     settings = part.parameters
     batch = all_training_examples(bench.protocol)
     n = len(batch[0])
-    m = len(bench.data.class_names)
-    start = [subspace_start(bench.seed)]
-    problem = multiclass_problem(batch, m, settings["capsule_dim"], start)
-    curves = _curves_of(iterate(bench, problem, batch, settings), n, m)
+    problem = class_problem(bench, batch, settings["capsule_dim"])
+    curves = _curves_of(iterate(bench, problem, batch, settings), n, bench.data.n_classes)
     metrics = {
         "log_loss": float(curves["log_loss"][-1]),
         "training_error": float(curves["training_error"][-1]),
@@ -226,12 +235,6 @@ def _reach(curve, value):
         return int(reached[0])
     return None
 
-
-def _rises(loss):
-    "After how many of the updates the log-loss is higher than before, rounding apart."
-    # EM with momentum may raise the loss; rounding may, too
-    return int(np.sum(np.diff(loss) > 1e-12))
-
 # %% ../../nbs/experiments/updates.ipynb #cell-031
 def _trends(curves, n, errors=5.0):
     """The four trends of Saul, appendix B.1, in numbers.
@@ -267,7 +270,8 @@ def _trends(curves, n, errors=5.0):
         ],
         "momentum_reaches_log_loss": [_reach(loss[a], loss[b].min()) for a, b in MOMENTUM],
         "momentum_reaches_training_error": [_reach(error[a], error[b].min()) for a, b in MOMENTUM],
-        "log_loss_rises": [_rises(loss[name]) for name in UPDATES],
+        # EM with momentum may raise the loss; rounding may, too
+        "log_loss_rises": [int(np.sum(np.diff(loss[name]) > 1e-12)) for name in UPDATES],
     }
 
 # %% ../../nbs/experiments/updates.ipynb #cell-033
@@ -295,20 +299,16 @@ FIGURE7 = Experiment(
 )
 
 # %% ../../nbs/experiments/updates.ipynb #sizes-2
-def _first_of_each(protocol, n_classes, n_each):
-    "The first so many training images of each of the first classes, as a batch for EM."
-    rows = [np.flatnonzero(protocol.y == c)[:n_each] for c in range(n_classes)]
-    # In the order of the data, as all other batches are
-    rows = np.sort(np.concatenate(rows))
-    return protocol.X[rows], protocol.y[rows], None
-
-
 def _run_sizes(part, bench):
     "The curves of the four updates, and of each trend the gaps at the last of them."
     settings = part.parameters
+    protocol = bench.protocol
     m = settings["n_classes"]
-    batch = _first_of_each(bench.protocol, m, settings["n_each"])
-    n = len(batch[0])
+    rows = [np.flatnonzero(protocol.y == c)[: settings["n_each"]] for c in range(m)]
+    # In the order of the data, as all other batches are
+    rows = np.sort(np.concatenate(rows))
+    batch = (protocol.X[rows], protocol.y[rows], None)
+    n = len(rows)
     start = [subspace_start(bench.seed)]
     problem = multiclass_problem(batch, m, settings["capsule_dim"], start)
     # By the error, learning would end where few classes are told apart without any
@@ -416,21 +416,9 @@ def _walk(
 
     for _ in range(n_passes):
         for name, (rows, gram) in enumerate(zip(batches, grams)):
-            sums = _batch_sums(
-                model,
-                weights,
-                (X[rows], y[rows], None),
-                gram,
-                name,
-                threshold,
-            )
-            moments, solve, memory = WAYS[way](
-                state,
-                sums,
-                weights,
-                solver,
-                **options,
-            )
+            batch = (X[rows], y[rows], None)
+            sums = _batch_sums(model, weights, batch, gram, name, threshold)
+            moments, solve, memory = WAYS[way](state, sums, weights, solver, **options)
             state = OnlineState(way, state.seen, state.steps + 1, **memory)
             # Momentum between batches, as between updates of all images
             after = solve.solve(moments) + momentum * (weights - before)
@@ -455,14 +443,7 @@ def _run_passes(part, bench):
     protocol = bench.protocol
     sets = {name: (*examples, None) for name, examples in protocol.sets.items()}
     X, y, _ = sets["training"]
-    m = len(protocol.data.class_names)
-    start = [subspace_start(bench.seed)]
-    model, first = multiclass_problem(
-        sets["training"],
-        m,
-        settings["capsule_dim"],
-        start,
-    )
+    model, first = class_problem(bench, sets["training"], settings["capsule_dim"])
     rows = batch_rows(len(X), settings["batch_size"], bench.seed)
     # The matrices of the batches do not change from pass to pass
     data = (X, y, rows, _gram_matrices(X, rows))
@@ -480,11 +461,7 @@ def _run_passes(part, bench):
 
     choices = [{"aggressiveness": c} for c in settings.get("aggressiveness", ())] or [{}]
     words = f"{settings['n_passes']} passes over {len(rows)} batches"
-    courses = bench.step(
-        "fit",
-        words,
-        lambda: [learn(options) for options in choices],
-    )
+    courses = bench.step("fit", words, lambda: list(map(learn, choices)))
     last = [course[-1][1] for course in courses]
     # By the validation error after the last pass; the test images decide nothing
     best = int(np.argmin(last))

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NOVEL', 'AMOUNTS', 'CAPSULES', 'VIEWPOINTS',
-           'cross_entropy', 'build_network', 'network', 'divided', 'one_thread']
+           'cross_entropy', 'build_network', 'network', 'divided', 'one_thread', 'train_network']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..data.datasets import ImageData
 from ..data.deformations import Deformations, Draws, deform, linear_maps
-from .records import Experiment, Part
+from .records import Bench, Experiment, Part, error_rate
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-004
 KINDS = {
@@ -81,13 +81,7 @@ def network(kind: str, data: ImageData, seed: int) -> tuple:
         above = CAPSULES_OF[data.name]
     else:
         features += LAST[data.name]
-    return build_network(
-        kind,
-        data.images.shape[1],
-        len(data.class_names),
-        features,
-        **above,
-    )
+    return build_network(kind, data.images.shape[1], data.n_classes, features, **above)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-006
 FAMILIAR = dict.fromkeys(
@@ -170,7 +164,7 @@ def divided(data: ImageData, profile: str) -> tuple:
     """Images from 0 to 1 and labels, for learning and for testing; in the quick profile a tenth of
     large sets, and half to learn from of small ones.
     """
-    images = np.asarray(data.images, np.float32) / np.float32(data.scale)
+    images = data.grey()
     n = data.n_train
     every = 1
     learned = n
@@ -196,28 +190,29 @@ def one_thread() -> Iterator:
         torch.set_num_threads(usual)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-3
-def _train(part, bench, images, y, watch=None):
-    "A network of a part, trained; and how its training went."
-    from capslit.routing import network as cn
+def train_network(
+    bench: Bench,
+    built: tuple,
+    images: Any,
+    y: np.ndarray,
+    settings: dict,
+    step: str = "training",
+    **options: Any,
+) -> tuple:
+    "A network that was built with its loss, trained by the settings of a part; and its course."
+    from capslit.routing.network import learn
 
-    net, loss = network(
-        part.parameters["kind"],
-        bench.data,
-        part.parameters["seed"],
-    )
     names = ("epochs", "batch_size", "learning_rate", "seed", "watches")
-    learn = partial(
-        cn.learn,
-        net,
-        loss,
-        images,
-        y,
-        watch=watch,
-        checkpoint=bench.checkpoint,
-        report=bench.report,
-        **{name: part.parameters[name] for name in names},
-    )
-    return net, bench.step("training", f"training {part.name}", learn)
+    options |= {name: settings[name] for name in names if name in settings}
+    options |= {"checkpoint": bench.checkpoint, "report": bench.report}
+    return built[0], bench.step(step, "training a network", learn, *built, images, y, **options)
+
+
+def _train(part, bench, images, y, **options):
+    "The network of a part, trained; and its course."
+    settings = part.parameters
+    built = network(settings["kind"], bench.data, settings["seed"])
+    return train_network(bench, built, images, y, settings, **options)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-011-2
 def _about(net, n_test):
@@ -243,8 +238,8 @@ def _run_capsules(part, bench):
 
     (X, y), (X_test, y_test) = divided(bench.data, bench.profile)
     net, learned = _train(part, bench, X, y)
-    predicted = bench.step("test", "testing", lambda: predict(net, X_test))
-    metrics = _about(net, len(y_test)) | {"test_error": float(np.mean(predicted != y_test))}
+    predicted = bench.step("test", "testing", predict, net, X_test)
+    metrics = _about(net, len(y_test)) | {"test_error": error_rate(predicted, y_test)}
     return metrics, {"predicted": predicted.astype(np.int8)} | _kept(net, learned)
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-013
@@ -258,12 +253,12 @@ def _judged(net, X, y, motions):
     arrays = {}
     for name, settings, seed in (("familiar", FAMILIAR, 2), ("novel", NOVEL, 3)):
         classes = predict(net, _views(X, settings, seed))
-        metrics[f"{name}_error"] = float(np.mean(classes != y))
+        metrics[f"{name}_error"] = error_rate(classes, y)
         arrays[name] = classes.astype(np.int8)
     for kind, amounts in motions.items():
         # A quarter of the test images is enough for a curve
         views_of_kind = [_moved(X[:2500], kind, amount) for amount in amounts]
-        errors = [np.mean(predict(net, images) != y[:2500]) for images in views_of_kind]
+        errors = [error_rate(predict(net, images), y[:2500]) for images in views_of_kind]
         arrays[kind] = np.float32(errors)
     return metrics, arrays
 
@@ -288,9 +283,9 @@ def _run_viewpoints(part, bench):
         return _views(X[:n], FAMILIAR, 100 + epoch)
 
     def watch(net):
-        return {"held_out": float(np.mean(predict(net, held) != y[n:]))}
+        return {"held_out": error_rate(predict(net, held), y[n:])}
 
-    net, learned = _train(part, bench, draw, y[:n], watch)
+    net, learned = _train(part, bench, draw, y[:n], watch=watch)
     course = learned.history["held_out"]
     judge = partial(_judged, net, X_test, y_test, AMOUNTS)
     errors, arrays = bench.step("test", "testing", judge)

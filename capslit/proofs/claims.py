@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OPERATORS', 'FUNCTIONS', 'KINDS', 'SLOW', 'ENOUGH', 'REPORT_MIME', 'explicit', 'Verdict', 'Check', 'names',
            'symbolic', 'numeric', 'implementation', 'limit', 'monte_carlo', 'on_problems', 'on_symbols', 'claims_named',
-           'ClaimError', 'Trial', 'Report', 'Claim', 'collecting', 'claim', 'tag']
+           'ClaimError', 'Report', 'Claim', 'collecting', 'claim', 'tag']
 
 # %% ../../nbs/proofs/claims.ipynb #cell-002
 import inspect
@@ -711,7 +711,7 @@ class ClaimError(AssertionError):
 
 
 @dataclass
-class Trial:
+class _Trial:
     "One mutant: which checks saw it, which killed it, on what evidence; or why it is equivalent."
 
     name: str
@@ -726,7 +726,7 @@ REPORT_MIME = "application/vnd.capslit.claim+json"
 # %% ../../nbs/proofs/claims.ipynb #cell-041-1
 @dataclass
 class Report:
-    "The verdicts of a claim in plain data: checks (name, about, verdict), a Trial per mutant."
+    "The verdicts of a claim in plain data: checks (name, about, verdict), a _Trial per mutant."
 
     id: str
     title: str
@@ -791,7 +791,7 @@ class Report:
         "The report that `dataclasses.asdict` has taken apart."
         checks = [(name, about, Verdict(**verdict)) for name, about, verdict in data["checks"]]
         return cls(
-            **data | {"checks": checks, "trials": [Trial(**trial) for trial in data["trials"]]}
+            **data | {"checks": checks, "trials": [_Trial(**trial) for trial in data["trials"]]}
         )
 
 # %% ../../nbs/proofs/claims.ipynb #cell-042
@@ -876,7 +876,7 @@ class Claim:
         An altered formula without a value, or an altered program that stops with an error, is
         rejected. An error while algebra is done on an altered statement is no verdict.
         """
-        trial = Trial(name, equivalent=self.equivalent.get(name, ""))
+        trial = _Trial(name, equivalent=self.equivalent.get(name, ""))
         program = inspect.isroutine(altered)
         for check in sorted(self.checks, key=lambda c: c.name in SLOW):
             # a check that has shown that it can reject is spared mutants that are dead already
@@ -988,7 +988,7 @@ def _check_html(name: str, about: str, verdict: Verdict):
     )
 
 
-def _trial_html(trial: Trial):
+def _trial_html(trial: _Trial):
     "A mutant and its fate, as a row of a table."
     if trial.equivalent:
         status = "claim-equivalent"

@@ -16,9 +16,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from html import escape
 from itertools import product
 from pathlib import Path
@@ -82,61 +82,72 @@ OPERATORS = {
     "GreaterThan": operator.ge,
     "StrictGreaterThan": operator.gt,
 }
-FUNCTIONS = {
-    "Abs": mpmath.fabs,
-    "Max": max,
-    "Min": min,
-    "KroneckerDelta": lambda i, j: mpmath.mpf(i == j),
-    "uppergamma": mpmath.gammainc,
-    "lowergamma": lambda s, x: mpmath.gammainc(s, 0, x),
+FUNCTIONS = {  # those that mpmath calls otherwise, from its context
+    "Abs": lambda context: context.fabs,
+    "Max": lambda context: max,
+    "Min": lambda context: min,
+    "KroneckerDelta": lambda context: lambda i, j: context.mpf(i == j),
+    "uppergamma": lambda context: context.gammainc,
+    "lowergamma": lambda context: lambda s, x: context.gammainc(s, 0, x),
 }
 
 # %% ../../nbs/proofs/claims.ipynb #cell-011
 @lru_cache(maxsize=None)
-def _evaluator(e: sympy.Basic):
-    "A function that computes the sympy expression `e` in an environment of values."
+def _evaluator(e: sympy.Basic, context: Any = mpmath.mp):
+    "A function that computes the sympy expression `e` in an environment of values of `context`."
     if isinstance(e, (sympy.Integral, sympy.Sum)):
-        return _formal_evaluator(e)
+        return _formal_evaluator(e, context)
     if e.is_Symbol:
         return lambda env: env[e]
     if isinstance(e, sympy.Indexed):
-        indices = [_evaluator(i) for i in e.indices]
+        indices = [_evaluator(i, context) for i in e.indices]
         return lambda env: env[e.base, *(int(i(env)) for i in indices)]
     if e.is_number and not e.args or e in (sympy.true, sympy.false):
-        return _constant_evaluator(e)
+        return _constant_evaluator(e, context)
     if isinstance(e, sympy.hyper):
-        upper = [_evaluator(t) for t in e.ap]
-        lower = [_evaluator(t) for t in e.bq]
-        z = _evaluator(e.argument)
-        return lambda env: mpmath.hyper([t(env) for t in upper], [t(env) for t in lower], z(env))
+        upper = [_evaluator(t, context) for t in e.ap]
+        lower = [_evaluator(t, context) for t in e.bq]
+        z = _evaluator(e.argument, context)
+        return lambda env: context.hyper([t(env) for t in upper], [t(env) for t in lower], z(env))
     if isinstance(e, sympy.Piecewise):
         # a piece is computed only where it applies: elsewhere it may have no value
-        pieces = [(_evaluator(value), _evaluator(condition)) for value, condition in e.args]
+        pieces = [[_evaluator(part, context) for part in piece.args] for piece in e.args]
         return lambda env: next(value(env) for value, condition in pieces if condition(env))
-    args = [_evaluator(a) for a in e.args]
+    args = [_evaluator(a, context) for a in e.args]
     name = type(e).__name__
     if isinstance(e, AppliedUndef):
-        return lambda env: env.functions[name](*(mpmath.mpmathify(a(env)) for a in args))
+
+        def call(env):
+            return env.functions[name](*(mpmath.mpmathify(a(env)) for a in args))
+
+        return lambda env: context.convert(call(env))
     if name in OPERATORS:
         return lambda env, combine=OPERATORS[name]: reduce(combine, [a(env) for a in args])
-    head = FUNCTIONS.get(name) or getattr(mpmath, name)
+    head = FUNCTIONS[name](context) if name in FUNCTIONS else getattr(context, name)
     return lambda env: head(*(a(env) for a in args))
 
 # %% ../../nbs/proofs/claims.ipynb #cell-012
-def _constant_evaluator(e: sympy.Basic):
+@lru_cache(maxsize=10_000)
+def _number(e: sympy.Basic, bits: int):
+    "The number `e`, to the precision that mpmath has at the time: so many bits."
+    return mpmath.mpmathify(e if e.is_Float else e.evalf(mpmath.mp.dps + 5))
+
+
+def _constant_evaluator(e: sympy.Basic, context: Any):
     "`evaluator` of a number or truth value, exact or to the digits asked for at the time."
     if e in (sympy.true, sympy.false, sympy.oo, -sympy.oo) or e.is_Integer:
         exact = {sympy.oo: mpmath.inf, -sympy.oo: -mpmath.inf, sympy.true: True, sympy.false: False}
         value = exact[e] if e in exact else int(e)
         return lambda env: value
-    if e.is_Rational:  # to the digits of the time, not of a float
-        return lambda env: mpmath.mpf(e.p) / e.q
-    return lambda env: mpmath.mpmathify(e if e.is_Float else e.evalf(mpmath.mp.dps + 5))
+    if context is mpmath.fp:
+        double = context.convert(_number(e, 53))
+        return lambda env: double
+    return lambda env: _number(e, mpmath.mp.prec)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-013
-def _formal_evaluator(e: sympy.Basic):
+def _formal_evaluator(e: sympy.Basic, context: Any):
     "`evaluator` of an integral or sum; a value free of outer bound variables is remembered."
-    f = _evaluator(e.function)
+    f = _evaluator(e.function, context)
     free = e.free_symbols
     limits = e.limits
 
@@ -144,19 +155,19 @@ def _formal_evaluator(e: sympy.Basic):
         if depth < 0:
             return f(env)
         v, low, high = limits[depth]
-        low = _evaluator(low)(env)
-        high = _evaluator(high)(env)
+        low = _evaluator(low, context)(env)
+        high = _evaluator(high, context)(env)
         outer = env.variables.get(v)  # nested integrals may use one name
 
         def at(value):
-            env.variables[v] = mpmath.mpmathify(value)
+            env.variables[v] = context.convert(value)
             return level(env, depth - 1)
 
         try:
             if isinstance(e, sympy.Integral):
-                return mpmath.quad(at, [low, high])
-            if mpmath.isinf(high):
-                return mpmath.nsum(at, [int(low), high])
+                return context.quad(at, [low, high])
+            if context.isinf(high):
+                return context.nsum(at, [int(low), high])
             return sum(map(at, range(int(low), int(high) + 1)))
         finally:
             env.variables.pop(v, None)
@@ -180,11 +191,12 @@ class _NoValue(ArithmeticError):
 class _Environment:
     "Values of symbols at one point: drawn when first asked for, or bound by an integral or sum."
 
-    def __init__(self, points: Any, index: int):
+    def __init__(self, points: Any, index: int, number: Callable):
+        self.number = number
         self.points = points
         self.index = index
         self.functions = points.functions
-        self.values = {s: mpmath.mpf(v) for s, v in points.chosen(index).items()}
+        self.values = {s: number(v) for s, v in points.chosen(index).items()}
         self.variables = {}
         self.memory = {}
 
@@ -195,7 +207,7 @@ class _Environment:
             base = symbol[0] if isinstance(symbol, tuple) else symbol
             # the seed has the name in it, so a mutant with fewer symbols gets the same values
             rng = random.Random(f"{self.points.seed}/{self.index}/{symbol}")
-            self.values[symbol] = mpmath.mpf(_draw(rng, base, self.points.domain.get(base)))
+            self.values[symbol] = self.number(_draw(rng, base, self.points.domain.get(base)))
         return self.values[symbol]
 
 # %% ../../nbs/proofs/claims.ipynb #cell-016
@@ -231,17 +243,25 @@ class _Points:
                 return point
         raise ValueError(f"where: no admissible point found for {self.where}")
 
-    def values(self, exprs: Sequence, index: int, digits: int):
-        "The values of `exprs` at point number `index` to so many digits, and the point in words."
+    def values(self, exprs: Sequence, index: int, digits: int | None = None):
+        """The values of `exprs` at point number `index`, and the point in words.
+
+        The values have so many digits, or are computed in double precision.
+        """
+        context = mpmath.mp if digits else mpmath.fp
         # one environment for a statement and its mutants, which share most subexpressions
-        env = self.environments.setdefault((index, digits), _Environment(self, index))
+        if (index, digits) not in self.environments:
+            self.environments[index, digits] = _Environment(self, index, context.mpf)
+        env = self.environments[index, digits]
         exprs = [explicit(sympy.sympify(e), self.define) for e in exprs]
         try:
-            with mpmath.workdps(digits):
-                numbers = [mpmath.mpmathify(_evaluator(e)(env)) for e in exprs]
+            with mpmath.workdps(digits or 15):
+                numbers = [context.convert(_evaluator(e, context)(env)) for e in exprs]
         except (ArithmeticError, ValueError, IndexError, TypeError) as error:
             # of a true statement it is a fault of the domain; of a mutant, a rejection
             raise _NoValue(f"no value at point {index}: {error}") from error
+        if not digits and not all(map(mpmath.isfinite, numbers)):
+            raise _NoValue(f"too large for double precision at point {index}")
         free = set().union(*(e.free_symbols for e in exprs))
         shown = sorted((str(s), float(v)) for s, v in env.values.items() if s in free)
         return numbers, ", ".join(f"{s} = {v:.4g}" for s, v in shown) or "every point"
@@ -273,6 +293,7 @@ class Check:
     name: str
     run: Callable[[Any], Verdict]
     about: str = ""
+    quick: Callable[[Any], Verdict] | None = None  # a cheap run, which may fail or be inexact
 
 # %% ../../nbs/proofs/claims.ipynb #cell-021
 def _nonzero_value(expr: sympy.Expr):
@@ -289,8 +310,19 @@ def _nonzero_value(expr: sympy.Expr):
         return ""
 
 # %% ../../nbs/proofs/claims.ipynb #cell-022
+def _unnoted(function: Callable, *args):
+    "What a function that calls nothing of the package returns; the profiler is set aside for it."
+    profiler = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        return function(*args)
+    finally:
+        sys.setprofile(profiler)
+
+
 def _settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
     "The verdict on `expr`, which is lhs − rhs of `relation`."
+    expr = expr.doit()
     if isinstance(relation, sympy.Eq):
         if expr == 0:
             return Verdict(True, "residual is 0")
@@ -419,7 +451,10 @@ def symbolic(
             else:
                 entries = [difference]
             for expr in entries:
-                verdict = _settle(relation, expr.doit(), simplify)
+                if simplify.__module__.startswith("sympy"):
+                    verdict = _unnoted(_settle, relation, expr, simplify)
+                else:
+                    verdict = _settle(relation, expr, simplify)
                 if not verdict.holds:
                     return verdict
             kept |= _reach(relation.subs(values), given, compared, prepare)
@@ -467,23 +502,37 @@ def numeric(
     # most mutants are off by more than rounding: a cheap look rejects them
     first_look = (0, min(digits, 15), max(tol, 1e-6))
 
+    def compare(statement, i, precision, tolerance):
+        "The sides that differ at point i, in words, and the largest relative error."
+        worst = mpmath.mpf(0)
+        for relation in relations(statement):
+            (lhs, rhs), point = source.values(relation.args, i, precision)
+            scale = 1 if 0 in relation.args else max(abs(lhs), abs(rhs))
+            if not _compare(relation, lhs, rhs, tolerance, scale):
+                left, right = (mpmath.nstr(mpmath.mpmathify(side), 5) for side in (lhs, rhs))
+                return f"{left} against {right} at {point}", worst
+            if isinstance(relation, sympy.Eq) and scale:
+                worst = max(worst, abs(lhs - rhs) / scale)
+        return "", worst
+
+    def quick(statement):
+        difference, _ = compare(statement, 0, None, max(tol, 1e-6))
+        return Verdict(not difference, difference)
+
     def run(statement):
         worst = mpmath.mpf(0)
         for i, precision, tolerance in [first_look, *((i, digits, tol) for i in range(points))]:
-            for relation in relations(statement):
-                (lhs, rhs), point = source.values(relation.args, i, precision)
-                scale = 1 if 0 in relation.args else max(abs(lhs), abs(rhs))
-                if not _compare(relation, lhs, rhs, tolerance, scale):
-                    sides = f"{mpmath.nstr(lhs, 5)} against {mpmath.nstr(rhs, 5)}"
-                    return Verdict(False, f"{sides} at {point}")
-                if isinstance(relation, sympy.Eq) and precision == digits and scale:
-                    worst = max(worst, abs(lhs - rhs) / scale)
+            difference, error = compare(statement, i, precision, tolerance)
+            if difference:
+                return Verdict(False, difference)
+            if precision == digits:
+                worst = max(worst, error)
         evidence = f"{points} random points"
         if worst:
             evidence += f", largest error {mpmath.nstr(worst, 1)}"
         return Verdict(True, evidence)
 
-    return Check("numeric", run, f"{points} random points, {digits} digits")
+    return Check("numeric", run, f"{points} random points, {digits} digits", quick)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-030
 def implementation(
@@ -501,8 +550,9 @@ def implementation(
         return lambda *args: mpmath.mpf(float(np.asarray(function(*map(float, args))).item()))
 
     code = {f: in_floats(g) for f, g in functions.items()}  # doubles in, doubles out
-    run = numeric(domain, points, digits, tol, define, code, where).run
-    return Check("implementation", run, f"{points} random points, relative error below {tol:g}")
+    check = numeric(domain, points, digits, tol, define, code, where)
+    about = f"{points} random points, relative error below {tol:g}"
+    return Check("implementation", check.run, about, check.quick)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-032
 def limit(
@@ -532,21 +582,22 @@ def limit(
 
         return e.replace(sympy.Limit, approach)
 
-    def gap(relation, i, k):
+    def gap(relation, i, k, precision):
         difference = near(relation.lhs, k) - near(relation.rhs, k)
-        (value,), point = source.values([difference], i, digits)
+        (value,), point = source.values([difference], i, precision)
         return abs(value), point
 
-    def run(statement):
+    def run(statement, precision=digits):
         for relation in relations(statement):
             for i in range(points):
-                last, point = gap(relation, i, steps[-1])
+                last, point = gap(relation, i, steps[-1], precision)
                 # a small constant difference must not pass: it has to shrink on the way
-                if last > tol or last and last >= gap(relation, i, steps[0])[0]:
+                if last > tol or last and last >= gap(relation, i, steps[0], precision)[0]:
                     return Verdict(False, f"the sides stay {mpmath.nstr(last, 3)} apart at {point}")
         return Verdict(True, f"{mpmath.nstr(last, 1)} apart at the end")
 
-    return Check("limit", run, "at two arguments that approach the limit")
+    about = "at two arguments that approach the limit"
+    return Check("limit", run, about, partial(run, precision=None))
 
 # %% ../../nbs/proofs/claims.ipynb #cell-035
 def monte_carlo(
@@ -794,6 +845,26 @@ class Report:
             **data | {"checks": checks, "trials": [_Trial(**trial) for trial in data["trials"]]}
         )
 
+# %% ../../nbs/proofs/claims.ipynb #quick-runs
+def _accepts(run: Callable | None, statement: Any):
+    "Whether a quick run accepts a statement; not if there is none or it fails."
+    if run is None:
+        return False
+    try:
+        return run(statement).holds
+    except Exception:
+        return False
+
+
+def _tried(check: Check, altered: Any, quick: bool):
+    "The verdict of a check on an altered statement; if `quick`, its quick run may reject."
+    if quick:
+        with suppress(Exception):  # it cannot compute everything
+            verdict = check.quick(altered)
+            if not verdict.holds:
+                return verdict
+    return check.run(altered)
+
 # %% ../../nbs/proofs/claims.ipynb #cell-042
 @dataclass
 class Claim:
@@ -830,12 +901,21 @@ class Claim:
         start = time.perf_counter()
         checks = []
         code = []
+        quick = []  # the checks whose quick run accepts the statement, and so can be relied on
         for check in self.checks:
             with _functions_called() as called:
-                checks.append((check.name, check.about, check.run(self.statement)))
+                if _accepts(check.quick, self.statement):
+                    quick.append(check)
+                else:
+                    verdict = check.run(self.statement)
+            if check in quick:  # the same functions, and noting them takes time
+                verdict = check.run(self.statement)
+            checks.append((check.name, check.about, verdict))
             code.append(_claims_of_code(called))
         kills = Counter()  # by each check
-        trials = [self.trial(name, new, kills) for name, new in mutants(self.statement).items()]
+        trials = [
+            self.trial(name, new, kills, quick) for name, new in mutants(self.statement).items()
+        ]
         made = Report(
             self.id,
             self.title,
@@ -870,8 +950,9 @@ class Claim:
             for name in report.survivors:
                 yield f"mutant survives: {name}"
 
-    def trial(self, name: str, altered: Any, kills: Counter):
-        """The fate of one altered statement; `kills` counts what each check has rejected so far.
+    def trial(self, name: str, altered: Any, kills: Counter, quick: Sequence[Check] = ()):
+        """The fate of one altered statement; `kills` counts what each check has rejected so far,
+        `quick` are the checks whose quick run may reject.
 
         An altered formula without a value, or an altered program that stops with an error, is
         rejected. An error while algebra is done on an altered statement is no verdict.
@@ -884,7 +965,7 @@ class Claim:
                 continue
             trial.seen.append(check.name)
             try:
-                verdict = check.run(altered)
+                verdict = _tried(check, altered, check in quick)
             except Exception as error:
                 rejected = program and check.name not in SLOW or isinstance(error, _NoValue)
                 verdict = Verdict(not rejected, f"{type(error).__name__}: {error}")

@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
-# a process for each core: two threads for each, so that there are threads to test, but not as many
-# as there are cores
+# a process for each core, so one thread for each: a test of threads says how many it needs
 if WORKER:
-    os.environ |= {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     os.environ.setdefault(
         "OMP_WAIT_POLICY", "PASSIVE"
     )  # a thread that waits leaves its core to another process

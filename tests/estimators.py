@@ -254,7 +254,6 @@ ESTIMATORS = {
         calls=LABELLED,
         conventions=[
             ({}, {}),
-            ({"shifts": 0}, {}),
             (
                 {
                     "shifts": 0,
@@ -323,7 +322,7 @@ ESTIMATORS = {
         fits=(*TANGENTS, *TOO_SMALL),
         calls=SAMPLE,
         refuses=("one feature",),
-        conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
+        conventions=[({}, {}), (SHORT | {"n_components": 2}, DRAWN)],
         another_run={"noise": Noise(added=0.3)},
     ),
     "MixtureOfPCA": Entry(
@@ -342,7 +341,7 @@ ESTIMATORS = {
         fits=(*TANGENTS, *TOO_SMALL),
         calls=SAMPLE,
         refuses=("one feature",),
-        conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
+        conventions=[({}, {}), (SHORT | {"n_components": 2}, DRAWN)],
         another_run={"temperature": 2.0},
     ),
     "ClassConditionalClassifier": Entry(
@@ -446,7 +445,7 @@ ESTIMATORS = {
             (SHORT, {}),
             (SHORT | {"e_step": "truncated", "priors": "learned"}, {}),
             (SHORT | {"e_step": "mean_field"}, {}),
-            (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
+            (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2, "max_iter": 3}, DRAWN),
             (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {}),
         ],
         another_run={"ridge": 0.1},

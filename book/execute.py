@@ -7,6 +7,7 @@ A result is kept in _build/executed, together with the hash of what it was made 
 (`dependencies.key`). Nothing has a time limit.
 """
 
+import json
 import os
 import re
 import sys
@@ -86,18 +87,27 @@ def stored(path):
         return None
 
 
+def origin(path):
+    """What the executed notebook says of its execution: key and seconds; nothing if there is
+    none.
+    """
+    try:
+        executed = json.loads(stored_path(path).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return executed["metadata"].get("capslit", {})
+
+
 def is_current(path):
     """Whether the executed notebook is there and was made from today's code."""
-    found = stored(path)
-    return found is not None and found.metadata.get("capslit", {}).get("key") == key(path)
+    return origin(path).get("key") == key(path)
 
 
 def last_seconds(path):
     """How long the last execution took; before the first, notebooks that import much are taken to
     be long.
     """
-    found = stored(path)
-    return found.metadata.capslit.seconds if found else FOREVER + len(reach(path))
+    return origin(path).get("seconds", FOREVER + len(reach(path)))
 
 
 @contextmanager

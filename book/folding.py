@@ -44,10 +44,18 @@ GUIDES = (
 # The rule
 
 
+def syntax_tree(source):
+    """The syntax tree of a cell, in which lines for IPython are calls."""
+    try:
+        return ast.parse(source)
+    except SyntaxError:
+        return ast.parse(TransformerManager().transform_cell(source))
+
+
 def parsed(source):
     """The statements of a cell, without its docstring and comments."""
     try:
-        body = ast.parse(TransformerManager().transform_cell(source)).body
+        body = syntax_tree(source).body
     except SyntaxError:
         return []
     return [

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
-from dependencies import modules, notebooks, public, tree
+from dependencies import below, modules, notebooks, public, tree
 from docutils import nodes
 from docutils.nodes import make_id
 from execute import stored_path
@@ -523,7 +523,7 @@ def used(node):
     """The names that a piece of code reads."""
     return {
         part.id
-        for part in ast.walk(node)
+        for part in below(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
     }
 
@@ -544,7 +544,7 @@ def imported_names(trees):
     found = [
         node
         for tree in trees
-        for node in ast.walk(tree)
+        for node in below(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("capslit")
     ]
     return {
@@ -571,6 +571,9 @@ def functions_of_claims(path):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
         if cell["cell_type"] == "code"
     ]
+    claims = [cell["id"] for cell in cells if is_claim_cell(cell)]
+    if not claims:
+        return {}
     texts = {cell["id"]: "".join(cell["source"]) for cell in cells}
     trees = {id: parsed(text) for id, text in texts.items()}
     known = imported_names(trees.values()) | {
@@ -579,7 +582,6 @@ def functions_of_claims(path):
         if is_exported(text)
         for name in definitions(text)
     }
-    claims = {cell["id"] for cell in cells if is_claim_cell(cell)}
     helpers = {
         name: used(node) for id in claims for node in trees[id].body for name in defined(node)
     }

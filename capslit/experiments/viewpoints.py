@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'FEATURES', 'CAPSULES_OF', 'LAST', 'EPOCHS', 'FAMILIAR', 'NO
            'cross_entropy', 'build_network', 'network', 'divided', 'one_thread', 'train_network']
 
 # %% ../../nbs/experiments/viewpoints.ipynb #cell-002
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any

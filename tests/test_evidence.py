@@ -16,6 +16,7 @@ from capslit.capsules.engine import (
 from capslit.capsules.evidence import (
     EvidencePredictor,
     _label_information,
+    _unequal_shares,
     fit_evidence,
     information_grams,
     typical_length,
@@ -153,6 +154,19 @@ def test_pairs_and_constant_inputs_are_predicted_as_the_formula_says(affine):
         first.append(class_probabilities(norms / variance[:, None], 2)[:, 0])
     pairs = EvidencePredictor(weights, np.full((3, 2), 2), pairs=True, covariance=covariance)
     assert np.allclose(pairs.probabilities(x), coupled(np.stack(first, axis=1)))
+
+
+def test_capsules_of_unequal_variance_agree_with_samples():
+    rng = np.random.default_rng(4)
+    norms = rng.exponential(4, (1, 3, 1))
+    variances = rng.uniform(1, 6, (1, 3, 1))
+    present = np.tri(3)  # capsules of 1, 2 and 3 dimensions
+    h = rng.normal(size=(400_000, 3, 3)) * present * np.sqrt(variances[0])
+    h[:, :, 0] += np.sqrt(norms[0, :, 0])
+    lengths = (h**2).sum(axis=-1)
+    share = lengths / lengths.sum(axis=1, keepdims=True)
+    expected = _unequal_shares(norms, variances, np.array([[1, 2, 3]]))[0, :, 0]
+    assert np.all(abs(share.mean(axis=0) - expected) < 5 * share.std(axis=0) / np.sqrt(len(h)))
 
 
 @together("change", [{"share": "row"}, {"information": "none"}, {"n_updates": 0}, {"tol": -1}])

@@ -180,3 +180,11 @@ def test_files_with_the_settings_of_all_e_steps_as_parameters_are_read(e_step, t
     found = FactorialVectorQuantizer.load(path)
     assert found.e_step == e_step
     assert np.array_equal(found.transform(BASE), model.transform(BASE))
+
+
+@together("settings", [{}, {"init": "points"}, {"priors": "learned"}])
+def test_the_bound_is_the_best_objective_of_an_example(settings):
+    X = sums(100, 6, (3, 3))[0]
+    model = quantizer(3, 3, **settings).fit(X)
+    assert len(model.history_["objective"]) == model.n_iter_
+    assert np.isclose(model.history_["objective"].max() / len(X), model.lower_bound_)

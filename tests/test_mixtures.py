@@ -69,6 +69,19 @@ TWO_AXES = TABLES["digits"][:, :2]
 
 
 @types
+def test_an_empty_component_takes_half_of_the_heaviest(kind):
+    X = blobs(200)
+    S = np.cov(X.T) if kind == "full" else X.var(axis=0)
+    means = X.mean(axis=0) + np.array([0, 1e6, -1e6])[:, None]
+    start = mixture_parameters([[1 / 3] * 3], means[None], np.stack([S] * 3)[None])
+    new = Mixtures(kind).m_step(start, Mixtures(kind).e_step(start, (X, None)))
+    weights = np.exp(new.log_weights[0])
+    assert np.allclose(np.sort(weights), [0.25, 0.25, 0.5])
+    assert len(np.unique(new.means[0], axis=0)) == 3
+    assert np.allclose(weights @ new.means[0], X.mean(axis=0))  # together what there is
+
+
+@types
 @together("seed", range(5))
 def test_with_added_variance_the_likelihood_less_its_price_hardly_falls(kind, seed):
     parameters, (X, weight) = problem(seed, kind)

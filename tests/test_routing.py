@@ -16,6 +16,7 @@ from capslit.routing import kernels
 from capslit.routing.procedure import (
     Parents,
     corrected_procedure,
+    _procedure_1,
     em_routing,
     inverse_temperatures,
     procedure_2,
@@ -297,6 +298,30 @@ def test_no_warning_no_nan(name, dtype):
 
 def tensors(torch, *arrays):
     return [torch.tensor(a, requires_grad=True) for a in arrays]
+
+
+def test_procedures_take_batch_axes():
+    rng = np.random.default_rng(0)
+    P, a = rng.normal(size=(2, 5, 9, 3)), rng.random((2, 5, 9))
+    means, variances = rng.normal(size=(2, 5, 4, 3)), rng.uniform(0.5, 2, (2, 5, 4, 3))
+    parents = Parents(means, variances, rng.random((2, 5, 4)))
+    votes, R = rng.normal(size=(2, 5, 9, 4, 3)), rng.dirichlet(np.ones(4), (2, 5, 9))
+    prices = (0.1, 0.2, 0.3)
+
+    def all_of(P, a, parents, votes, R):
+        return (
+            _procedure_1(P, parents),
+            procedure_2(P, parents, *prices),
+            procedure_3(P, a, parents, *prices),
+            corrected_procedure(votes, a, R, *prices),
+        )
+
+    batches = all_of(P, a, parents, votes, R)
+    for i in np.ndindex(2, 5):
+        alone = all_of(P[i], a[i], Parents(*(leaf[i] for leaf in parents)), votes[i], R[i])
+        for whole, one in zip(batches, alone, strict=True):
+            assert close([leaf[i] for leaf in whole[0]], one[0])
+            assert np.allclose(whole[1][i], one[1])
 
 
 def assert_gradients(torch, given, iterations=3, **settings):

@@ -254,6 +254,7 @@ ESTIMATORS = {
         calls=LABELLED,
         conventions=[
             ({}, {}),
+            ({"shifts": 0}, {}),
             (
                 {
                     "shifts": 0,
@@ -322,7 +323,7 @@ ESTIMATORS = {
         fits=(*TANGENTS, *TOO_SMALL),
         calls=SAMPLE,
         refuses=("one feature",),
-        conventions=[({}, {}), (SHORT | {"n_components": 2}, DRAWN)],
+        conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
         another_run={"noise": Noise(added=0.3)},
     ),
     "MixtureOfPCA": Entry(
@@ -341,7 +342,7 @@ ESTIMATORS = {
         fits=(*TANGENTS, *TOO_SMALL),
         calls=SAMPLE,
         refuses=("one feature",),
-        conventions=[({}, {}), (SHORT | {"n_components": 2}, DRAWN)],
+        conventions=[({}, {}), ({"n_components": 2}, DRAWN)],
         another_run={"temperature": 2.0},
     ),
     "ClassConditionalClassifier": Entry(
@@ -445,7 +446,7 @@ ESTIMATORS = {
             (SHORT, {}),
             (SHORT | {"e_step": "truncated", "priors": "learned"}, {}),
             (SHORT | {"e_step": "mean_field"}, {}),
-            (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2, "max_iter": 3}, DRAWN),
+            (SHORT | {"e_step": "gibbs", "init": "points", "n_init": 2}, DRAWN),
             (SHORT | {"n_vectors": 3, "n_states": 3, "acceleration": "squarem"}, {}),
         ],
         another_run={"ridge": 0.1},

@@ -200,7 +200,7 @@ def test_early_stopping_holds_examples_out():
 
 
 @pytest.mark.parametrize(
-    "architecture, size, passes", [("multiclass", 32, 4), ("ovr", 32, 4), ("ovo", 128, 5)]
+    "architecture, size, passes", [("multiclass", 32, 10), ("ovr", 32, 10), ("ovo", 128, 5)]
 )
 def test_small_batches_reach_the_accuracy_of_fit(architecture, size, passes):
     "And learning goes on in batches after a fit."

@@ -144,24 +144,24 @@ def test_few_rows_of_many_columns_need_no_matrix_of_all_columns(monkeypatch):
 def test_the_span_of_few_rows_gives_the_same_model(options, monkeypatch):
     "With a rotation into the span, and without; and where learning goes on from there."
     rng = np.random.default_rng(0)
-    y = np.arange(80) % 3
-    inputs = rng.standard_normal((80, 130)) + 1
-    weight = rng.uniform(0.5, 2, 60)
+    y = np.arange(160) % 3
+    inputs = rng.standard_normal((160, 520)) + 1
+    weight = rng.uniform(0.5, 2, 120)
     inputs[:, :5] += y[:, None]
     inputs[7], inputs[8] = inputs[4], 0  # rows that add no direction
-    held_out = {"X_val": inputs[60:], "y_val": y[60:]}
+    held_out = {"X_val": inputs[120:], "y_val": y[120:]}
     models = []
-    for narrow in (100, 10_000):
+    for narrow in (500, 10_000):
         monkeypatch.setattr(features, "NARROW", narrow)
         monkeypatch.setattr(problems, "NARROW", narrow)
         model = CapsuleClassifier(**LINEAR | {"alpha": 0.1} | options).fit(
-            inputs[:60], y[:60], weight, **held_out
+            inputs[:120], y[:120], weight, **held_out
         )
         models.append([model])
         if not options:
             start = Schedule(init=np.array(model.coef_))
             later = clone(model).set_params(warm_start=True, schedule=start)
-            models[-1].append(later.fit(inputs[:60], y[:60]))
+            models[-1].append(later.fit(inputs[:120], y[:120]))
     for ours, plain in zip(*models):
         assert ours.coef_.shape == plain.coef_.shape
         assert ours.n_iter_ == plain.n_iter_
@@ -178,9 +178,8 @@ def test_the_span_of_few_rows_gives_the_same_model(options, monkeypatch):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_thin_matrices_of_pairs_with_few_rows_give_the_same_model(fit_intercept, monkeypatch):
     rng = np.random.default_rng(0)
-    y = np.arange(130) % 5
-    inputs = rng.standard_normal((130, 120)) + 1 + rng.standard_normal((5, 120))[y] / 2
-    monkeypatch.setattr(problems, "NARROW", 100)
+    y = np.arange(600) % 10
+    inputs = rng.standard_normal((600, 510)) + 1 + rng.standard_normal((10, 510))[y] / 4
     ranks = []
     original = problems._thin_root
 
@@ -194,8 +193,8 @@ def test_thin_matrices_of_pairs_with_few_rows_give_the_same_model(fit_intercept,
         monkeypatch.setattr(problems, "_thin_root", root)
         model = CapsuleClassifier(1, **LINEAR, fit_intercept=fit_intercept, random_state=0)
         coefs.append(model.fit(inputs, y).coef_)
-    assert len(ranks) == 10
-    assert max(ranks) <= 53
+    assert len(ranks) == 45
+    assert max(ranks) <= 121
     np.testing.assert_allclose(*coefs, rtol=0, atol=1e-9 * np.abs(coefs[1]).max())
 
 

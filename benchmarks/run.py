@@ -4,8 +4,8 @@ both.
     python benchmarks/run.py                     # everything; writes results/bench.json
     python benchmarks/run.py em routing          # some modules only; writes nothing
     python benchmarks/run.py --into em routing   # their rows take the place of those in the record,
-    which must be of this machine python benchmarks/run.py --out FOLDER        # the record goes
-    elsewhere
+                                                 # which must be of this machine
+    python benchmarks/run.py --out FOLDER        # the record goes elsewhere
 
 A ratio is our time divided by that of what stands in the last column, both measured in the same
 run, in turns.

@@ -1,9 +1,10 @@
 """Do the tests bite? Change one small thing in capslit, run the tests that reach it, and see
 whether one fails; again, a few hundred times.
 
-    python tests/mutants.py --out before.json              # resumes where it was stopped;
-    --notebooks: survivors are tried against their chapter too python tests/mutants.py --out
-    after.json --like before.json python tests/mutants.py --compare before.json after.json
+    python tests/mutants.py --out before.json     # resumes where it was stopped;
+                                                 # --notebooks: survivors meet their chapter too
+    python tests/mutants.py --out after.json --like before.json
+    python tests/mutants.py --compare before.json after.json
 
 Nothing on the disk is changed: every mutant lives in a process of its own, in which an import hook
 compiles the changed text of one module (also in the processes that tests start). Which mutants are

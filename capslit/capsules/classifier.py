@@ -109,14 +109,14 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
     classes_ : (n_classes,) array
         Like the other arrays, of the library and on the device of the training inputs (names of
         classes: NumPy's).
-    coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for
-    "ovr" and "ovo"
-        Weights. Rows beyond a capsule's own dimension are zero.
+    coef_ : (n_classes, capsule_dim, n_features) array
+        Weights; for "ovr" and "ovo" (n_problems, 2, capsule_dim, n_features). Rows beyond a
+        capsule's own dimension are zero.
     intercept_ : array of the shape of `coef_` without its last axis
     capsule_dims_ : (n_classes,) or (n_problems, 2) integer array
-    history_ : dict of arrays of length n_iter_ (with a second axis over problems for "ovr" and
-    "ovo")
-        `log_likelihood`, `objective`, `training_error`, `validation_error`, `threshold`.
+    history_ : dict of arrays of length n_iter_
+        `log_likelihood`, `objective`, `training_error`, `validation_error`, `threshold`; for "ovr"
+        and "ovo" with a second axis over problems.
     n_iter_ : int
     architecture_ : {"multiclass", "ovr", "ovo"}
         Of two classes, which are one problem: "multiclass".

@@ -361,8 +361,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     pseudocount : float, default=1.0
         ε: how many examples with ink, and as many without, the prior
         counts for in each pixel.
-    init : {"auto", "search", "sequential", "online", "random"} or (n_experts, n_features) array,
-    default="auto"
+    init : {"auto", "search", "sequential", "online", "random"} or array, default="auto"
         Experts from which EM starts. "search", for experts that stay where they are: the
         shortest description that exact steps find, in a sample of 4096 images at most.
         "online": one pass over the images in their order, which makes an expert of what the

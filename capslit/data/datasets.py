@@ -827,8 +827,8 @@ def svd_projection(train_images: Any, n_components: int) -> np.ndarray:
 
     Parameters
     ----------
-    train_images : array of shape (n, height, width) or (n, n_features), or whatever
-    `capslit.data.open.as_source` knows
+    train_images : array of shape (n, height, width) or (n, n_features), or other data
+        What `capslit.data.open.as_source` reads.
     n_components : int
         At most `n_features`.
 
@@ -880,8 +880,8 @@ def project(images: Any, projection: np.ndarray, scale: float = 1.0) -> np.ndarr
 
     Parameters
     ----------
-    images : array of shape (n, height, width) or (n, n_features), or whatever
-    `capslit.data.open.as_source` knows
+    images : array of shape (n, height, width) or (n, n_features), or other data
+        What `capslit.data.open.as_source` reads.
         The batches of a `capslit.data.sources.Source` keep their labels and weights.
     projection : array of shape (n_features, n_components)
     scale : float

@@ -599,8 +599,8 @@ class CapsulePairClassifier(Saved, _Named):
 
     Attributes
     ----------
-    coef_ : (n_classes, capsule_dim, n_features) array; (n_problems, 2, capsule_dim, n_features) for
-    "ovo"
+    coef_ : (n_classes, capsule_dim, n_features) array
+        Weights; for "ovo" (n_problems, 2, capsule_dim, n_features).
     intercept_ : array of the shape of `coef_` without its last axis
     classes_ : (n_classes,) array
         Numbers of the columns of Y.

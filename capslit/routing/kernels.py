@@ -439,8 +439,8 @@ def route_in_loops(
 
     Parameters
     ----------
-    votes, activations, beta_u, beta_a : (k, n, m, d), (k, n), (k, m) and (k, m) arrays of float32
-    or of float64
+    votes, activations, beta_u, beta_a : arrays of float32 or of float64
+        Of shapes (k, n, m, d), (k, n), (k, m) and (k, m).
     lambdas : inverse temperatures, one for each iteration
     floor : what is added to variances, in squared units of the votes
     kernel : `route`, or, by default, what `compiled_route` returns

@@ -420,18 +420,17 @@ def em_routing(
     activations : array (…, n), those of the children, not negative; a parent for whom their
         sum is below about 1e-19 (in float64 1.5e-154) has pose 0
     beta_u : fixed cost of a unit of mass in each dimension; a number, (m,), or what broadcasts to
-    (…, m)
+        (…, m)
     beta_a : bias of the activation, in units of the cost; likewise
     n_iterations : number of M-steps, with an E-step between each two
     inverse_temperature : λ is this times 1 − 0.95ᵗ in iteration t, 14 % of it after three; or a
         sequence of all λ
-    e_step : "factor", R ∝ a_j p_ij; or "exponent", R ∝ (p_ij e^(−dβ))^a_j with β = β_u − ½ ln 2πe,
-    with
-        which every step descends on one function (Φ of routing-joint-energy). No compiled loops
-        serve it
+    e_step : "factor", R ∝ a_j p_ij; or "exponent", R ∝ (p_ij e^(−dβ))^a_j, β = β_u − ½ ln 2πe,
+        with which every step descends on one function (Φ of routing-joint-energy). No compiled
+        loops serve it
     variance_floor : added to all variances, in squared units of the votes
     block_bytes : memory of the votes routed at a time; by default 2 MiB on a CPU, else all.
-    Compiled loops take one problem after another
+        Compiled loops take one problem after another
 
     Returns
     -------

@@ -442,7 +442,7 @@ def _strongest_rival(group, norms, right, own_norm, extra):
     rival = xp.max(scores - right, axis=0)
     wrong = rival > own_score
     # ties go to the first class, as in argmax; a device is not asked whether there are any
-    if not isinstance(scores, np.ndarray) or np.any(rival == own_score):
+    if not isinstance(scores, np.ndarray) or (rival == own_score).any():
         wrong = xp.argmax(scores, axis=0) != group.label
     return rival, own_score, wrong
 
@@ -613,18 +613,18 @@ class _Group:
     @cached_property
     def hidden(self) -> Any:
         "Which cases of a small block have weight zero (N,), or None."
-        if self.small:
-            return self.weight == 0
-        return None
+        if not self.small or np.all(self.weight):
+            return None
+        return self.weight == 0
 
     def weighted(self, values: Any) -> Any:
         "Values (N,) times the weights; zero for what is hidden, even if the value is NaN."
         if self.weight is None:
             return values
         values = values * self.weight
-        if self.hidden is None:
-            return values
-        return np.where(self.hidden, 0, values)
+        if self.hidden is not None:
+            np.copyto(values, 0, where=self.hidden)
+        return values
 
     @cached_property
     def sizes(self) -> Any:

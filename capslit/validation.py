@@ -392,7 +392,7 @@ def _fault(values):
     return min(faults, default=None, key=lambda fault: (fault == "infinity", fault == "NaN", fault))
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value):
     "Whether a value is None, NaN, or the missing value of a library."
     if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
         return True
@@ -504,7 +504,7 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
         raise ValueError(problem) from error
 
 # %% ../nbs/validation.ipynb #cell-018-h
-def _check_label_values(name: str, y: Any) -> None:
+def _check_label_values(name, y):
     """ValueError if some of the labels y, in a list or an array of objects or dates, are missing or
     of another kind than the others.
     """

@@ -393,7 +393,7 @@ class _PredictorMethod:
     method: str
     classes: Any = None
 
-    def __call__(self, batch: tuple) -> Any:
+    def __call__(self, batch):
         values = getattr(self.predictor, self.method)(batch[0])
         if self.classes is None:
             return values
@@ -413,7 +413,7 @@ class _AccuracyOfBatch:
 
     answer: _PredictorMethod
 
-    def __call__(self, batch: tuple) -> _AccuracySums:
+    def __call__(self, batch):
         _, y, w = batch
         labels = self.answer(batch)
         # a comparison of names with numbers would call every label wrong
@@ -492,7 +492,7 @@ def _accuracy_of_tensors(labels, y, weight):
     return float(xp.sum(w * right)) / total
 
 
-def _pose_names(classes: np.ndarray, architecture: str, dim: int) -> np.ndarray:
+def _pose_names(classes, architecture, dim):
     """Names of the elements of all pose vectors, in the order of `transform`: the problem, the
     class of the capsule, and the number of the element.
     """
@@ -509,11 +509,11 @@ def _pose_names(classes: np.ndarray, architecture: str, dim: int) -> np.ndarray:
 class _MulticlassOnly:
     "A method that exists where each class has one capsule; elsewhere AttributeError."
 
-    def __init__(self, method: Any):
+    def __init__(self, method):
         self.method = method
         update_wrapper(self, method)
 
-    def __get__(self, estimator: Any, owner: Any = None) -> Any:
+    def __get__(self, estimator, owner=None):
         if estimator is None:
             return self.method
         # two classes are one problem whatever the architecture

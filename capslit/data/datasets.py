@@ -155,7 +155,7 @@ def check_sha256(content: bytes, expected: str) -> bytes:
     return content
 
 # %% ../../nbs/data/datasets.ipynb #cell-016
-def _read_idx(content: bytes) -> np.ndarray:
+def _read_idx(content):
     """The array in the bytes of an IDX file of unsigned bytes.
 
     Raises
@@ -223,7 +223,7 @@ def _unfilter(kind, row, above):
     return row.astype(np.uint8)
 
 # %% ../../nbs/data/datasets.ipynb #cell-025
-def _read_bit_png(content: bytes) -> np.ndarray:
+def _read_bit_png(content):
     """The boolean array, shape (height, width), of a PNG picture with one bit per pixel.
 
     ValueError for any other file.
@@ -358,7 +358,7 @@ def _addresses(path):
     return tuple(f"{mirror}/{name}" for mirror in MIRRORS[folder])
 
 # %% ../../nbs/data/datasets.ipynb #cell-034
-def _data_folders(data_home: str | PathLike | None = None) -> list[Path]:
+def _data_folders(data_home=None):
     """The folders in which a loader looks, in this order; a download goes to the first if
     `data_home` is given, else to the last.
 

@@ -24,12 +24,7 @@ from ..estimator.base import EMEstimator
 from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
-from capslit.mixtures.gaussian import (
-    MixtureParameters,
-    Mixtures,
-    MixtureStatistics,
-    mixture_parameters,
-)
+from ..mixtures.gaussian import Mixtures, mixture_parameters
 from capslit.validation import (
     atomic,
     check_image_shape,
@@ -72,7 +67,7 @@ def _whitening_matrix(covariance, floor):
 class _EqualSpheres(Mixtures):
     "Mixtures of Gaussians with one variance, common to all directions and components."
 
-    def m_step(self, parameters, statistics: MixtureStatistics) -> MixtureParameters:
+    def m_step(self, parameters, statistics):
         "MixtureParameters from statistics."
         new = super().m_step(parameters, statistics)
         share = np.exp(new.log_weights)[..., None]

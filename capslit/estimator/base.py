@@ -53,13 +53,13 @@ class EMEstimator:
 
     def _learn(
         self,
-        model: Any,
-        parameters: tuple,
-        batch: Any,
-        checkpoint: Any = None,
-        drawn: bool = True,
-        **settings: Any,
-    ) -> tuple:
+        model,
+        parameters,
+        batch,
+        checkpoint=None,
+        drawn=True,
+        **settings,
+    ):
         """The best parameters that EM finds from the stacked `parameters`, as a stack of one; the
         first of equals.
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from array_api_compat import is_numpy_array
-from joblib import effective_n_jobs
 from sklearn.base import ClassifierMixin, TransformerMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
@@ -49,6 +48,7 @@ from capslit.capsules.kernels import (
 from .sharpness import sharpened
 from .special import ratio_rows
 from ..em.compiling import read_only
+from ..estimator.base import thread_count
 from ..estimator.prediction import fitting_source, map_blocks
 from ..estimator.training_data import check_tensor, encode, is_tensor
 from capslit.validation import (
@@ -641,9 +641,7 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
 
     @property
     def _n_threads(self):
-        if self.n_jobs is None:
-            return None
-        return effective_n_jobs(self.n_jobs)
+        return thread_count(self.n_jobs)
 
     @property
     def _fitted_classes(self):

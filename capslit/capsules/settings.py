@@ -10,7 +10,7 @@ __all__ = ['Kernel', 'Search', 'RBF', 'Polynomial', 'Custom', 'as_kernel', 'Pena
 # %% ../../nbs/capsules/settings.ipynb #cell-002
 import warnings
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE
 from .. import em
 from ..arrays import to_numpy
 from .penalties import GROUPS, dropout_precision, with_lasso, zeros_settled
@@ -46,8 +47,8 @@ class Kernel(BaseEstimator):
 
     kind = "auto"
     _parameter_constraints = {
-        "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), "array-like"],
-        "n_landmarks": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "gamma": [StrOptions({"auto"}), POSITIVE, "array-like"],
+        "n_landmarks": [StrOptions({"auto"}), COUNT],
     }
 
     def __init__(self, gamma: Any = "auto", n_landmarks: Any = "auto"):
@@ -169,7 +170,7 @@ class Lasso(Penalty):
 
     n_matrices = 3
     _parameter_constraints = {
-        "strength": [Interval(Real, 0, None, closed="left")],
+        "strength": [NOT_NEGATIVE],
         "groups": [StrOptions(set(GROUPS))],
     }
 
@@ -249,7 +250,7 @@ class Reconstruction(Penalty):
 
     by_class = True
     n_matrices = 2
-    _parameter_constraints = {"strength": [Interval(Real, 0, None, closed="left")]}
+    _parameter_constraints = {"strength": [NOT_NEGATIVE]}
 
     def __init__(self, strength: float = 1.0):
         self.strength = strength
@@ -307,8 +308,8 @@ class Schedule(BaseEstimator):
         "acceleration": [StrOptions({"squarem", "anderson", "safe-momentum"}), None],
         "parameter_expansion": ["boolean"],
         "init": [StrOptions({"subspace", "random"}), "array-like"],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "init_scale": [Interval(Real, 0, None, closed="neither")],
+        "n_init": [COUNT],
+        "init_scale": [POSITIVE],
     }
 
     def __init__(
@@ -435,7 +436,7 @@ class PassiveAggressive(OnlineRule):
     """
 
     kind = "passive-aggressive"
-    _parameter_constraints = {"aggressiveness": [Interval(Real, 0, None, closed="neither")]}
+    _parameter_constraints = {"aggressiveness": [POSITIVE]}
 
     def __init__(self, aggressiveness: float = 1.0):
         self.aggressiveness = aggressiveness

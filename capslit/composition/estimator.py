@@ -11,7 +11,7 @@ import warnings
 from collections import Counter, namedtuple
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -36,7 +36,7 @@ from capslit.composition.model import (
 )
 from .pursuit import Transforms, warp
 from .rules import as_probabilities, compose_extremes
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
@@ -442,23 +442,18 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     """
 
     _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left"), None],
+        "n_experts": [COUNT, None],
         "rule": [StrOptions({"max_minus_min", "maximum"})],
         "background": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
         "transforms": [Transforms, None],
-        "pseudocount": [Interval(Real, 0, None, closed="neither")],
+        "pseudocount": [POSITIVE],
         "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
         "truncated": ["boolean", StrOptions({"auto"})],
         "prune": ["boolean", StrOptions({"auto"})],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
+        "max_active": [COUNT, None],
+        "expert_cost": [NOT_NEGATIVE],
         "binarize": [Interval(Real, None, None, closed="neither"), None],
-        # hard EM does not converge to a point from which steps could be extrapolated
-        **{
-            name: rule
-            for name, rule in EMEstimator._parameter_constraints.items()
-            if name != "acceleration"
-        },
+        **EMEstimator._parameter_constraints,
     }
     _kinds = (ExpertStatistics, Transforms)
     _layout = 2

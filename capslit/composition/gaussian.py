@@ -10,7 +10,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +24,7 @@ from .. import em
 from .estimator import _FittedSets
 from .exact import extremes_of, scaled_factors, small_sets
 from .rules import compose_extremes
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
@@ -450,19 +450,15 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
     """
 
     _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "n_experts": [COUNT],
         "rule": [StrOptions(set(RULES))],
         "background": [Interval(Real, None, None, closed="neither")],
-        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
-        "min_noise": [Interval(Real, 0, None, closed="neither")],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "noise": [POSITIVE, StrOptions({"learned"})],
+        "min_noise": [POSITIVE],
+        "expert_cost": [NOT_NEGATIVE],
+        "max_active": [COUNT, None],
         "init": [StrOptions({"factors", "examples"}), "array-like"],
-        **{
-            name: rule
-            for name, rule in EMEstimator._parameter_constraints.items()
-            if name != "acceleration"
-        },
+        **EMEstimator._parameter_constraints,
     }
 
     def __init__(

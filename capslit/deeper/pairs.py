@@ -14,7 +14,6 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -22,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, NOT_NEGATIVE, thread_count
 from .. import em
 from ..capsules.settings import Schedule
 
@@ -615,13 +615,13 @@ class CapsulePairClassifier(Saved, _Named):
 
     _parameter_constraints = {
         "architecture": [StrOptions({"multiclass", "ovo"})],
-        "capsule_dim": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "capsule_dim": [COUNT],
+        "alpha": [NOT_NEGATIVE],
         "thresholds": ["array-like"],
         "patience": ["array-like"],
         "momentum": [Interval(Real, 0, 1, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [NOT_NEGATIVE],
+        "max_iter": [COUNT],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -727,14 +727,11 @@ class CapsulePairClassifier(Saved, _Named):
             steps = {"acceleration": SafeMomentum(self.momentum)}
         else:
             steps = {"momentum": self.momentum}
-        n_threads = None
-        if self.n_jobs is not None:
-            n_threads = effective_n_jobs(self.n_jobs)
         return steps | {
             "rounds": rounds,
             "tol": self.tol,
             "max_iter": self.max_iter,
-            "n_threads": n_threads,
+            "n_threads": thread_count(self.n_jobs),
             "progress": bool(self.verbose),
         }
 

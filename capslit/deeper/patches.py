@@ -8,11 +8,10 @@ __all__ = ['image_patches', 'normalise_contrast', 'sphere_filters', 'pooling_wei
 # %% ../../nbs/deeper/patches.ipynb #cell-002
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -20,7 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import em
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, EMEstimator, thread_count
 from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
@@ -302,10 +301,7 @@ class _PooledCodes:
         "Where blocks of images begin, and function(block)."
         starts = range(0, len(X), block)
         blocks = (X[start : start + block] for start in starts)
-        n_threads = None
-        if self.n_jobs is not None:
-            n_threads = effective_n_jobs(self.n_jobs)
-        with em.threads(n_threads) as pool:
+        with em.threads(thread_count(self.n_jobs)) as pool:
             yield from zip(starts, em.ordered_map(function, blocks, pool))
 
 # %% ../../nbs/deeper/patches.ipynb #cell-044
@@ -384,16 +380,16 @@ class PatchFeatures(
 
     _parameter_constraints = {
         **EMEstimator._parameter_constraints,
-        "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "n_components": [StrOptions({"auto"}), COUNT],
         "n_factors": [Interval(Integral, 0, None, closed="left")],
-        "patch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "stride": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "pooling": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), list, tuple],
+        "patch_size": [StrOptions({"auto"}), COUNT],
+        "stride": [StrOptions({"auto"}), COUNT],
+        "pooling": [StrOptions({"auto"}), COUNT, list, tuple],
         "coding": [StrOptions({"responsibilities", "evidence"})],
-        "temperature": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "contrast": [Interval(Real, 0, None, closed="left")],
-        "whitening": [Interval(Real, 0, None, closed="left"), None],
-        "n_outputs": [Interval(Integral, 1, None, closed="left"), None],
+        "temperature": [StrOptions({"auto"}), NOT_NEGATIVE],
+        "contrast": [NOT_NEGATIVE],
+        "whitening": [NOT_NEGATIVE, None],
+        "n_outputs": [COUNT, None],
         "image_shape": ["array-like", None],
         "n_patches": [Interval(Integral, 2, None, closed="left")],
     }

@@ -11,13 +11,14 @@ import zlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, NOT_NEGATIVE
 from .. import em
 from ..arrays import asarray_like, namespace, to_numpy
 from ..capsules.classifier import PAPER, CapsuleClassifier
@@ -454,13 +455,13 @@ class SharedCapsuleClassifier(CapsuleClassifier):
             "verbose",
         )
     } | {
-        "capsule_dim": [Interval(Integral, 1, None, closed="left")],
+        "capsule_dim": [COUNT],
         "image_shape": ["array-like", None],
         "shifts": [StrOptions({"auto"}), Integral, "array-like"],
         "window": [Integral, "array-like", None],
-        "stride": [Interval(Integral, 1, None, closed="left"), None],
-        "n_maps": [Interval(Integral, 1, None, closed="left"), None],
-        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "stride": [COUNT, None],
+        "n_maps": [COUNT, None],
+        "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
     }
     _layout = 2
     _stored = ()

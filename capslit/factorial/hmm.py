@@ -7,16 +7,15 @@ __all__ = ['FARTHEST', 'FactorialHMM']
 
 # %% ../../nbs/factorial/hmm.ipynb #hmm-02
 import math
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, EMEstimator
 from ..estimator.persistence import Saved
 from capslit.factorial.chains import (
     ChainParameters,
@@ -384,11 +383,11 @@ class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
 
     _parameter_constraints = {
         **EMEstimator._parameter_constraints,
-        "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "n_states": [Interval(Integral, 1, None, closed="left")],
+        "n_chains": [COUNT],
+        "n_states": [COUNT],
         "e_step": [StrOptions({"exact", "mean_field"})],
-        "min_noise": [Interval(Real, 0, None, closed="left")],
-        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
+        "min_noise": [NOT_NEGATIVE],
+        "n_sweeps": [COUNT],
     }
 
     def __init__(

@@ -10,7 +10,6 @@ import math
 import warnings
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -30,7 +29,7 @@ from capslit.factorial.model import (
     state_names,
     state_rows,
 )
-from ..estimator.base import EMEstimator, InformationCriteria
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
@@ -537,15 +536,15 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     _kinds = tuple(E_STEPS.values())
 
     _parameter_constraints = {
-        "n_vectors": [Interval(Integral, 1, None, closed="left")],
-        "n_states": [Interval(Integral, 1, None, closed="left")],
+        "n_vectors": [COUNT],
+        "n_states": [COUNT],
         "e_step": [StrOptions(set(E_STEPS)), *E_STEPS.values()],
         "observable": [StrOptions({"gaussian", "bernoulli", "poisson"})],
-        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
+        "noise": [POSITIVE, StrOptions({"learned"})],
         "priors": [StrOptions({"equal", "learned"})],
         "init": [StrOptions({"kmeans", "points", "random"})],
-        "ridge": [Interval(Real, 0, None, closed="left")],
-        "min_noise": [Interval(Real, 0, None, closed="neither")],
+        "ridge": [NOT_NEGATIVE],
+        "min_noise": [POSITIVE],
         **EMEstimator._parameter_constraints,
     }
 

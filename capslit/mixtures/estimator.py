@@ -8,7 +8,6 @@ __all__ = ['WARM_START_HINT', 'MixtureExamples', 'centred', 'nearest', 'start_la
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-03
 import warnings
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +16,12 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..arrays import to_numpy
-from ..estimator.base import EMEstimator, InformationCriteria
+from ..estimator.base import COUNT, NOT_NEGATIVE, EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
@@ -48,7 +47,7 @@ class MixtureExamples:
     """
 
     _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [COUNT],
         **EMEstimator._parameter_constraints,
         "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
         "warm_start": ["boolean"],
@@ -467,7 +466,7 @@ class GaussianMixture(
     _parameter_constraints = {
         **MixtureExamples._parameter_constraints,
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
-        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "reg_covar": [NOT_NEGATIVE],
         "weights_init": ["array-like", None],
         "means_init": ["array-like", None],
         "precisions_init": ["array-like", None],

@@ -8,7 +8,7 @@ __all__ = ['SHARES', 'Noise', 'as_noise', 'MixtureOfFactorAnalyzers']
 # %% ../../nbs/mixtures/factor_analysers.ipynb #fa-02
 import warnings
 from copy import copy
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 import numpy as np
 from scipy.special import logsumexp
@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
-from ..estimator.base import InformationCriteria
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, InformationCriteria
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .stacking import stack
 from .estimator import centred, checked_means, start_labels
@@ -63,9 +63,9 @@ class Noise(BaseEstimator):
 
     _parameter_constraints = {
         "kind": [StrOptions({"diagonal", "isotropic", "auto"})],
-        "added": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
-        "minimum": [Interval(Real, 0, None, closed="left")],
-        "unit": [Interval(Real, 0, None, closed="neither"), None],
+        "added": [NOT_NEGATIVE, StrOptions({"auto"})],
+        "minimum": [NOT_NEGATIVE],
+        "unit": [POSITIVE, None],
     }
 
     def __init__(
@@ -603,7 +603,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "n_components": [COUNT, StrOptions({"auto"})],
         "n_factors": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "weights_init": ["array-like", None],
         "noise": [*Noise._parameter_constraints["kind"], Noise],

@@ -8,7 +8,7 @@ __all__ = ['MixtureOfPCA']
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002
 import math
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 import numpy as np
 from scipy.special import logsumexp
@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
 from .. import em
 from ..arrays import to_numpy
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, POSITIVE, EMEstimator
 from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 from ..validation import as_floating, atomic, check_number, check_shape, check_values
@@ -452,8 +452,8 @@ class MixtureOfPCA(_Mixture):
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
-        "n_dims": [Interval(Integral, 1, None, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "n_dims": [COUNT],
+        "temperature": [POSITIVE, StrOptions({"auto"})],
         "explained_variance": [Interval(Real, 0, 1, closed="right"), None],
     }
 

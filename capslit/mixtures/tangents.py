@@ -8,7 +8,7 @@ __all__ = ['BORDERS', 'TANGENTS', 'ROWS', 'COLUMNS', 'smooth', 'tangent_vectors'
 # %% ../../nbs/mixtures/tangents.ipynb #cell-002
 from collections.abc import Sequence
 from itertools import product
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, NOT_NEGATIVE
 from .. import em
 from ..estimator.persistence import Saved
 from capslit.validation import (
@@ -620,15 +621,15 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
     """
 
     _parameter_constraints = {
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "n_neighbors": [COUNT],
         "sides": [Interval(Integral, 0, 2, closed="both")],
-        "sigma": [Interval(Real, 0, None, closed="left")],
+        "sigma": [NOT_NEGATIVE],
         "kinds": ["array-like", str],
         "image_shape": ["array-like", None],
-        "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
-        "spring": [Interval(Real, 0, None, closed="left")],
+        "n_candidates": [COUNT, None],
+        "spring": [NOT_NEGATIVE],
         "mode": [StrOptions(set(BORDERS))],
-        "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
+        "n_jobs": [COUNT, None],
     }
 
     def __init__(

@@ -7,7 +7,7 @@ __all__ = ['SMALLEST', 'CapsuleNetworkClassifier']
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-2
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, POSITIVE
 from ..estimator.persistence import Saved
 from ..validation import atomic, check_labelled, validate_inputs
 
@@ -234,12 +235,9 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
         "features": ["array-like", None],
         "capsules": ["array-like"],
         "e_step": [StrOptions({"factor", "exponent"})],
-        **{
-            name: [Interval(Integral, 1, None, closed="left")]
-            for name in ("primary", "n_iterations", "epochs", "batch_size")
-        },
+        **{name: [COUNT] for name in ("primary", "n_iterations", "epochs", "batch_size")},
         **{name: ["boolean"] for name in ("weighted", "shared", "coordinates")},
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [POSITIVE],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "random_state": ["random_state"],
     }

@@ -35,9 +35,8 @@ from capslit.validation import (
     check_shape,
     check_size,
     check_values,
-    error_context,
     scaled_inputs,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/composition/gaussian.ipynb #real-04
@@ -328,15 +327,7 @@ class _FittedMeans(_FittedSets):
         """Active experts (n, K) of bool, and ln P(x | s) (n,), −∞ for examples
         that are too far away.
         """
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=np.float64,
-                order="C",
-            )
+        X = fitted_inputs(self, X, dtype=np.float64)
         # squares of numbers in this unit do not overflow
         largest = np.max(np.abs(self.templates_))
         unit = float(max(largest, abs(self.background), math.sqrt(self.noise_variance_)))

@@ -19,7 +19,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from ..estimator.base import COUNT, NOT_NEGATIVE, thread_count
 from .. import em
@@ -49,6 +48,7 @@ from capslit.validation import (
     check_size,
     check_values,
     error_context,
+    fitted_inputs,
     validate_inputs,
 )
 
@@ -497,14 +497,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _checked(self, X):
         "Checked inputs, and the weights of the constant next to the others, in their precision."
-        check_is_fitted(self)
-        X = validate_inputs(
-            self,
-            X,
-            reset=False,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
+        X = fitted_inputs(self, X)
         weights = np.concatenate(
             [self.coef_, self.intercept_[..., None]],
             axis=-1,

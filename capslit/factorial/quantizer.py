@@ -40,7 +40,7 @@ from capslit.validation import (
     check_spread,
     error_context,
     scaled_inputs,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005
@@ -156,9 +156,7 @@ class _CheckedInputs:
 
     def _checked(self, X):
         "X (n, p) in double precision, in the range of the observable."
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
+        X = fitted_inputs(self, X, dtype=np.float64)
         _check_range(X, self.observable)
         return X
 

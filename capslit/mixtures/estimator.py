@@ -36,8 +36,7 @@ from capslit.validation import (
     check_size,
     check_spread,
     check_values,
-    error_context,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-069
@@ -164,15 +163,7 @@ class MixtureDensities(DensityMixin):
     """
 
     def _checked(self, X):
-        check_is_fitted(self)
-        with error_context("X"):
-            return validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        return fitted_inputs(self, X)
 
     def _log_joint(self, X):
         "log π_j + log N_j(x) (n, m)."

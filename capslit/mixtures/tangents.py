@@ -15,7 +15,6 @@ import numpy as np
 from scipy.ndimage import correlate1d
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from ..estimator.base import COUNT, NOT_NEGATIVE
 from .. import em
@@ -31,8 +30,7 @@ from capslit.validation import (
     check_number,
     check_shape,
     check_values,
-    error_context,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-005
@@ -524,15 +522,7 @@ class _Search(_Planes):
         (n, n_neighbors) array of tangent distances (not squared), if `return_distance`
         (n, n_neighbors) integer array of rows of the training examples, the nearest first
         """
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        X = fitted_inputs(self, X)
         if n_neighbors is None:
             n_neighbors = self.n_neighbors
         limit = len(self.examples_)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimator.base import COUNT, POSITIVE
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_labelled, validate_inputs
+from ..validation import atomic, check_labelled, fitted_inputs
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-4
 SMALLEST = 4  # side of the smallest grid
@@ -139,14 +139,7 @@ class _TrainedNetwork:
 
     def _images(self, X):
         "Checked images (n, side, side), in the units of the network."
-        X = validate_inputs(
-            self,
-            _rows_of(X),
-            reset=False,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
-        return _as_images(X, self.scale_)
+        return _as_images(fitted_inputs(self, _rows_of(X)), self.scale_)
 
     def _activations(self, X):
         "Activations (n, n_classes) of the class capsules."

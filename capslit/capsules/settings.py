@@ -10,6 +10,7 @@ __all__ = ['Kernel', 'Search', 'RBF', 'Polynomial', 'Custom', 'as_kernel', 'Pena
 # %% ../../nbs/capsules/settings.ipynb #cell-002
 import warnings
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any
 
@@ -266,6 +267,7 @@ class Reconstruction(Penalty):
         return with_penalty(model, float(self.strength), grams)
 
 # %% ../../nbs/capsules/settings.ipynb #cell-008
+@dataclass(eq=False, repr=False)
 class Schedule(BaseEstimator):
     """How the weights are learned by EM.
 
@@ -312,28 +314,16 @@ class Schedule(BaseEstimator):
         "init_scale": [POSITIVE],
     }
 
-    def __init__(
-        self,
-        thresholds: Any = (0.0,),
-        patience: Any = (5,),
-        *,
-        monitor: str = "likelihood",
-        momentum: float = 0.9,
-        acceleration: str | None = None,
-        parameter_expansion: bool = False,
-        init: Any = "subspace",
-        n_init: int = 1,
-        init_scale: float = 0.01,
-    ):
-        self.thresholds = thresholds
-        self.patience = patience
-        self.monitor = monitor
-        self.momentum = momentum
-        self.acceleration = acceleration
-        self.parameter_expansion = parameter_expansion
-        self.init = init
-        self.n_init = n_init
-        self.init_scale = init_scale
+    thresholds: Any = (0.0,)
+    patience: Any = (5,)
+    _: KW_ONLY
+    monitor: str = "likelihood"
+    momentum: float = 0.9
+    acceleration: str | None = None
+    parameter_expansion: bool = False
+    init: Any = "subspace"
+    n_init: int = 1
+    init_scale: float = 0.01
 
     @property
     def draws(self) -> bool:

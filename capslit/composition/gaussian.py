@@ -8,7 +8,7 @@ __all__ = ['RULES', 'compose_means', 'GaussianCompositions', 'GaussianCompositio
 # %% ../../nbs/composition/gaussian.ipynb #real-02
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple, Self
@@ -377,6 +377,7 @@ class _FittedMeans(_FittedSets):
         return self._explained(X)[1]
 
 # %% ../../nbs/composition/gaussian.ipynb #real-30
+@dataclass(eq=False, repr=False)
 class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator):
     """Real-valued examples as compositions of a few experts and Gaussian
     noise, learned by hard EM.
@@ -452,40 +453,22 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
         **EMEstimator._parameter_constraints,
     }
 
-    def __init__(
-        self,
-        n_experts: int = 8,
-        *,
-        rule: str = "maximum",
-        background: float = 0.0,
-        noise: float | str = "learned",
-        min_noise: float = 1e-6,
-        expert_cost: float = 0.0,
-        max_active: int | None = None,
-        init: Any = "factors",
-        n_init: int = 5,
-        tol: float = 1e-4,
-        patience: int = 1,
-        max_iter: int = 200,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_experts = n_experts
-        self.rule = rule
-        self.background = background
-        self.noise = noise
-        self.min_noise = min_noise
-        self.expert_cost = expert_cost
-        self.max_active = max_active
-        self.init = init
-        self.n_init = n_init
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_experts: int = 8
+    _: KW_ONLY
+    rule: str = "maximum"
+    background: float = 0.0
+    noise: float | str = "learned"
+    min_noise: float = 1e-6
+    expert_cost: float = 0.0
+    max_active: int | None = None
+    init: Any = "factors"
+    n_init: int = 5
+    tol: float = 1e-4
+    patience: int = 1
+    max_iter: int = 200
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(

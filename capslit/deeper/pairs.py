@@ -9,7 +9,7 @@ __all__ = ['pair_probability', 'pair_posterior_ratios', 'label_probabilities', '
 # %% ../../nbs/deeper/pairs.ipynb #pairs-02
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -563,6 +563,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         return tags
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-33
+@dataclass(eq=False, repr=False)
 class CapsulePairClassifier(Saved, _Named):
     """Capsule regression for examples with two labels each, learned by EM.
 
@@ -620,32 +621,18 @@ class CapsulePairClassifier(Saved, _Named):
         "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        capsule_dim: int = 8,
-        *,
-        architecture: str = "multiclass",
-        alpha: float = 1.0,
-        thresholds: Sequence = (0.0,),
-        patience: Sequence = (10,),
-        momentum: float = 0.0,
-        tol: float = 1e-4,
-        max_iter: int = 500,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.capsule_dim = capsule_dim
-        self.architecture = architecture
-        self.alpha = alpha
-        self.thresholds = thresholds
-        self.patience = patience
-        self.momentum = momentum
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    capsule_dim: int = 8
+    _: KW_ONLY
+    architecture: str = "multiclass"
+    alpha: float = 1.0
+    thresholds: Sequence = (0.0,)
+    patience: Sequence = (10,)
+    momentum: float = 0.0
+    tol: float = 1e-4
+    max_iter: int = 500
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(

@@ -7,7 +7,7 @@ __all__ = ['image_patches', 'normalise_contrast', 'sphere_filters', 'pooling_wei
 
 # %% ../../nbs/deeper/patches.ipynb #cell-002
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -305,6 +305,7 @@ class _PooledCodes:
             yield from zip(starts, em.ordered_map(function, blocks, pool))
 
 # %% ../../nbs/deeper/patches.ipynb #cell-044
+@dataclass(eq=False, repr=False)
 class PatchFeatures(
     _PooledCodes,
     ClassNamePrefixFeaturesOutMixin,
@@ -394,46 +395,25 @@ class PatchFeatures(
         "n_patches": [Interval(Integral, 2, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        n_components: int | str = "auto",
-        *,
-        n_factors: int = 0,
-        patch_size: Any = "auto",
-        stride: Any = "auto",
-        pooling: Any = "auto",
-        coding: str = "responsibilities",
-        temperature: Any = "auto",
-        contrast: float = 0.1,
-        whitening: Any = 0.1,
-        n_outputs: int | None = None,
-        image_shape: Any = None,
-        n_patches: int = 50_000,
-        tol: float = 1e-2,
-        patience: int = 3,
-        max_iter: int = 100,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.n_factors = n_factors
-        self.patch_size = patch_size
-        self.stride = stride
-        self.pooling = pooling
-        self.coding = coding
-        self.temperature = temperature
-        self.contrast = contrast
-        self.whitening = whitening
-        self.n_outputs = n_outputs
-        self.image_shape = image_shape
-        self.n_patches = n_patches
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | str = "auto"
+    _: KW_ONLY
+    n_factors: int = 0
+    patch_size: Any = "auto"
+    stride: Any = "auto"
+    pooling: Any = "auto"
+    coding: str = "responsibilities"
+    temperature: Any = "auto"
+    contrast: float = 0.1
+    whitening: Any = 0.1
+    n_outputs: int | None = None
+    image_shape: Any = None
+    n_patches: int = 50_000
+    tol: float = 1e-2
+    patience: int = 3
+    max_iter: int = 100
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(self, X: Any, y: Any = None) -> Self:

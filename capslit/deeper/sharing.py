@@ -8,7 +8,7 @@ __all__ = ['SHORTER', 'SharedCapsuleClassifier']
 # %% ../../nbs/deeper/sharing.ipynb #share-02
 import math
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from itertools import product
 from numbers import Integral
@@ -391,6 +391,7 @@ def _places_of(estimator, n_features):
 SHORTER = Schedule((0.8, 0.6, 0.4, 0.2, 0.0), (32, 16, 8, 4, 2), monitor="error")
 
 
+@dataclass(eq=False, repr=False)
 class SharedCapsuleClassifier(CapsuleClassifier):
     """Capsule regression for images, with weights that look at many places.
 
@@ -474,44 +475,24 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     online = None
     warm_start = False
 
-    def __init__(
-        self,
-        capsule_dim: int = 8,
-        *,
-        image_shape: Any = None,
-        shifts: Any = "auto",
-        window: Any = None,
-        stride: int | None = None,
-        n_maps: int | None = None,
-        alpha: float | str = "auto",
-        sharpness: float | str = "auto",
-        class_weight: Any = None,
-        schedule: Schedule | None = None,
-        tol: float = 0.0,
-        max_iter: int = 400,
-        fit_intercept: bool = True,
-        early_stopping: Any = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.capsule_dim = capsule_dim
-        self.image_shape = image_shape
-        self.shifts = shifts
-        self.window = window
-        self.stride = stride
-        self.n_maps = n_maps
-        self.alpha = alpha
-        self.sharpness = sharpness
-        self.class_weight = class_weight
-        self.schedule = schedule
-        self.tol = tol
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.early_stopping = early_stopping
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    capsule_dim: int = 8
+    _: KW_ONLY
+    image_shape: Any = None
+    shifts: Any = "auto"
+    window: Any = None
+    stride: int | None = None
+    n_maps: int | None = None
+    alpha: float | str = "auto"
+    sharpness: float | str = "auto"
+    class_weight: Any = None
+    schedule: Schedule | None = None
+    tol: float = 0.0
+    max_iter: int = 400
+    fit_intercept: bool = True
+    early_stopping: Any = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @classmethod
     def paper(cls, capsule_dim: int = 8, **parameters: Any) -> Self:

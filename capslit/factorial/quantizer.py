@@ -8,7 +8,7 @@ __all__ = ['FactorialVectorQuantizer']
 # %% ../../nbs/factorial/quantizer.ipynb #cell-002
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -453,6 +453,7 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         return state_names("vector", self.priors_.shape)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-021
+@dataclass(eq=False, repr=False)
 class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     """Factorial vector quantisation, learned by EM.
 
@@ -546,44 +547,24 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         **EMEstimator._parameter_constraints,
     }
 
-    def __init__(
-        self,
-        n_vectors: int = 2,
-        n_states: int = 2,
-        *,
-        e_step: Any = "exact",
-        observable: str = "gaussian",
-        noise: Any = "learned",
-        priors: str = "equal",
-        init: str = "kmeans",
-        n_init: int = 10,
-        ridge: float = 1e-6,
-        min_noise: float = 1e-6,
-        tol: float = 1e-4,
-        patience: int = 5,
-        max_iter: int = 200,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_vectors = n_vectors
-        self.n_states = n_states
-        self.e_step = e_step
-        self.observable = observable
-        self.noise = noise
-        self.priors = priors
-        self.init = init
-        self.n_init = n_init
-        self.ridge = ridge
-        self.min_noise = min_noise
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.acceleration = acceleration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_vectors: int = 2
+    n_states: int = 2
+    _: KW_ONLY
+    e_step: Any = "exact"
+    observable: str = "gaussian"
+    noise: Any = "learned"
+    priors: str = "equal"
+    init: str = "kmeans"
+    n_init: int = 10
+    ridge: float = 1e-6
+    min_noise: float = 1e-6
+    tol: float = 1e-4
+    patience: int = 5
+    max_iter: int = 200
+    acceleration: Any = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @classmethod
     def _from_older(cls, layout, arrays, description):

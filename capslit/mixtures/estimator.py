@@ -8,6 +8,7 @@ __all__ = ['WARM_START_HINT', 'MixtureExamples', 'centred', 'nearest', 'start_la
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-03
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -377,6 +378,7 @@ class _GaussianStart(MixtureExamples):
         return model, MixtureParameters(*map(np.concatenate, zip(*starts)))
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-082
+@dataclass(eq=False, repr=False)
 class GaussianMixture(
     EMEstimator, _GaussianStart, MixtureDensities, InformationCriteria, Saved, BaseEstimator
 ):
@@ -463,40 +465,22 @@ class GaussianMixture(
         "precisions_init": ["array-like", None],
     }
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        covariance_type: str = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 500,
-        n_init: int = 1,
-        init_params: str = "kmeans",
-        weights_init: Any = None,
-        means_init: Any = None,
-        precisions_init: Any = None,
-        patience: int = 3,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.patience = patience
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    n_components: int = 1
+    _: KW_ONLY
+    covariance_type: str = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 500
+    n_init: int = 1
+    init_params: str = "kmeans"
+    weights_init: Any = None
+    means_init: Any = None
+    precisions_init: Any = None
+    patience: int = 3
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
 
     @atomic
     def fit(

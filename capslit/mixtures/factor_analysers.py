@@ -8,6 +8,7 @@ __all__ = ['SHARES', 'Noise', 'as_noise', 'MixtureOfFactorAnalyzers']
 # %% ../../nbs/mixtures/factor_analysers.ipynb #fa-02
 import warnings
 from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any
 import numpy as np
@@ -489,6 +490,7 @@ def _member(weight, m, r, kind, share):
     }
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #cell-025
+@dataclass(eq=False, repr=False)
 class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
 
@@ -612,46 +614,25 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
     }
 
-    def __init__(
-        self,
-        n_components: int | str = 1,
-        n_factors: int | str = 2,
-        *,
-        noise: Any = "diagonal",
-        tied: bool | str = False,
-        stacked: bool = False,
-        responsibilities: str = "soft",
-        init_params: str = "pca",
-        weights_init: Any = None,
-        means_init: Any = None,
-        n_init: int = 1,
-        tol: float = 1e-3,
-        patience: int = 3,
-        max_iter: int = 500,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.n_factors = n_factors
-        self.noise = noise
-        self.tied = tied
-        self.stacked = stacked
-        self.responsibilities = responsibilities
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.n_init = n_init
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.acceleration = acceleration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    n_components: int | str = 1
+    n_factors: int | str = 2
+    _: KW_ONLY
+    noise: Any = "diagonal"
+    tied: bool | str = False
+    stacked: bool = False
+    responsibilities: str = "soft"
+    init_params: str = "pca"
+    weights_init: Any = None
+    means_init: Any = None
+    n_init: int = 1
+    tol: float = 1e-3
+    patience: int = 3
+    max_iter: int = 500
+    acceleration: Any = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
 
     def _validate_params(self):
         super()._validate_params()

@@ -8,6 +8,7 @@ __all__ = ['BORDERS', 'TANGENTS', 'ROWS', 'COLUMNS', 'smooth', 'tangent_vectors'
 # %% ../../nbs/mixtures/tangents.ipynb #cell-002
 from collections.abc import Sequence
 from itertools import product
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, Self
 
@@ -565,6 +566,7 @@ class _Search(_Planes):
         return np.sqrt(squares) * self.scale_, rows
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-062
+@dataclass(eq=False, repr=False)
 class TangentDistanceClassifier(ClassifierMixin, _Search):
     """Nearest-neighbour classifier with tangent distance, which is small for images that differ by
     a small motion.
@@ -622,28 +624,16 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
         "n_jobs": [COUNT, None],
     }
 
-    def __init__(
-        self,
-        n_neighbors: int = 1,
-        *,
-        sides: int = 2,
-        sigma: float = 0.5,
-        kinds: Sequence[str] = TANGENTS,
-        image_shape: Any = None,
-        n_candidates: int | None = None,
-        spring: float = 0.01,
-        mode: str = "constant",
-        n_jobs: int | None = None,
-    ):
-        self.n_neighbors = n_neighbors
-        self.sides = sides
-        self.sigma = sigma
-        self.kinds = kinds
-        self.image_shape = image_shape
-        self.n_candidates = n_candidates
-        self.spring = spring
-        self.mode = mode
-        self.n_jobs = n_jobs
+    n_neighbors: int = 1
+    _: KW_ONLY
+    sides: int = 2
+    sigma: float = 0.5
+    kinds: Sequence[str] = TANGENTS
+    image_shape: Any = None
+    n_candidates: int | None = None
+    spring: float = 0.01
+    mode: str = "constant"
+    n_jobs: int | None = None
 
     @atomic
     def fit(self, X: Any, y: Any) -> Self:

@@ -7,6 +7,7 @@ __all__ = ['SMALLEST', 'CapsuleNetworkClassifier']
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-2
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, Self
 
@@ -186,6 +187,7 @@ class _TrainedNetwork:
         return np.concatenate(parts)
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-10
+@dataclass(eq=False, repr=False)
 class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEstimator):
     """Classifier of images: a network of capsules with EM routing. It needs PyTorch: pip install
     capslit[torch].
@@ -235,36 +237,20 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        *,
-        features: Sequence | None = None,
-        primary: int = 8,
-        capsules: Sequence = ((6, 3, 1),),
-        n_iterations: int = 2,
-        e_step: str = "factor",
-        weighted: bool = True,
-        shared: bool = True,
-        coordinates: bool = True,
-        epochs: int = 5,
-        batch_size: int = 32,
-        learning_rate: float = 0.01,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ):
-        self.features = features
-        self.primary = primary
-        self.capsules = capsules
-        self.n_iterations = n_iterations
-        self.e_step = e_step
-        self.weighted = weighted
-        self.shared = shared
-        self.coordinates = coordinates
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
+    _: KW_ONLY
+    features: Sequence | None = None
+    primary: int = 8
+    capsules: Sequence = ((6, 3, 1),)
+    n_iterations: int = 2
+    e_step: str = "factor"
+    weighted: bool = True
+    shared: bool = True
+    coordinates: bool = True
+    epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     @atomic
     def fit(self, X: Any, y: Any) -> Self:

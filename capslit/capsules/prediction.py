@@ -10,7 +10,7 @@ import math
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, update_wrapper
+from functools import lru_cache, partial, update_wrapper
 from itertools import combinations
 from types import MethodType
 from typing import Any, NamedTuple
@@ -383,21 +383,12 @@ class Predictor:
         return xp.stack(squashed, axis=1)
 
 # %% ../../nbs/capsules/prediction.ipynb #answers-2
-@dataclass(frozen=True, eq=False)
-class _PredictorMethod:
-    """A method of a predictor as a function of a batch, which can be sent to where the batch lies;
-    with `classes`, labels in place of indices.
-    """
-
-    predictor: Predictor
-    method: str
-    classes: Any = None
-
-    def __call__(self, batch):
-        values = getattr(self.predictor, self.method)(batch[0])
-        if self.classes is None:
-            return values
-        return self.classes[values]
+def _answer_of(predictor, method, classes, batch):
+    "What a method of a predictor gives for a batch; with `classes`, labels in place of indices."
+    values = getattr(predictor, method)(batch[0])
+    if classes is None:
+        return values
+    return classes[values]
 
 
 class _AccuracySums(NamedTuple):
@@ -407,25 +398,20 @@ class _AccuracySums(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, eq=False)
-class _AccuracyOfBatch:
+def _accuracy_of(predictor, classes, batch):
     "The `_AccuracySums` of a batch."
-
-    answer: _PredictorMethod
-
-    def __call__(self, batch):
-        _, y, w = batch
-        labels = self.answer(batch)
-        # a comparison of names with numbers would call every label wrong
-        if (labels.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
-            raise ValueError(
-                f"y holds labels of the type {y.dtype}, but those of the classifier are"
-                f" {labels.dtype}; convert them"
-            )
-        right = np.asarray(labels == y, dtype=np.float64)
-        if w is None:
-            return _AccuracySums(right.sum(), float(len(right)))
-        return _AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
+    _, y, w = batch
+    labels = _answer_of(predictor, "labels", classes, batch)
+    # a comparison of names with numbers would call every label wrong
+    if (labels.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
+        raise ValueError(
+            f"y holds labels of the type {y.dtype}, but those of the classifier are"
+            f" {labels.dtype}; convert them"
+        )
+    right = np.asarray(labels == y, dtype=np.float64)
+    if w is None:
+        return _AccuracySums(right.sum(), float(len(right)))
+    return _AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
 # %% ../../nbs/capsules/prediction.ipynb #answers-4
 def checked_inputs(estimator: Any, X: Any, finite: bool = True) -> Any:
@@ -563,8 +549,9 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         source = fitting_source(self, X, y, sample_weight, labelled=True)
         # sums of batches, for the labels of a stream are never in memory together
         if source is not None:
-            answer = _PredictorMethod(self._predictor(), "labels", to_numpy(self.classes_))
-            sums = source.accumulate(_AccuracyOfBatch(answer), answer.predictor.rows)
+            predictor = self._predictor()
+            judge = partial(_accuracy_of, predictor, to_numpy(self.classes_))
+            sums = source.accumulate(judge, predictor.rows)
             check_mass("sample_weight", sums.weight)
             return float(sums.right / sums.weight)
         if y is None:
@@ -682,9 +669,10 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         """
         source = fitting_source(self, X)
         if source is not None:
-            answer = _PredictorMethod(self._predictor(), method, classes)
+            predictor = self._predictor()
+            answer = partial(_answer_of, predictor, method, classes)
             dtype = source.dtype if classes is None else classes.dtype
-            return map_blocks(source, answer, answer.predictor.rows, dtype, shape)
+            return map_blocks(source, answer, predictor.rows, dtype, shape)
         x = checked_inputs(self, X, finite=False)
         predictor = self._predictor(x if is_tensor(x) else None, x.shape[0])
         try:

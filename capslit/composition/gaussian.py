@@ -262,8 +262,7 @@ class GaussianCompositions(_Steps):
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        names = ("rule", "q", "expert_cost", "max_active", "noise", "floor")
-        return {name: getattr(self, name) for name in names}
+        return dict(vars(self))
 
     def block_rows(self, parameters: _Means) -> int:
         "Examples per block."

@@ -406,20 +406,6 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
     return Y
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
-def _in_subspaces(targets, dims, moments, affine, rng):
-    "Weights of capsules in the subspaces of their classes; without `rng` always the same."
-    rng = rng or np.random.default_rng(0)  # only for rows that the examples do not determine
-    return initial_weights(
-        targets,
-        dims,
-        moments,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=rng,
-    )[0]
-
-
 def _problem_of_pairs(
     X,
     pairs,
@@ -439,7 +425,8 @@ def _problem_of_pairs(
         one.weight + other.weight,
     )
     gram = moments.gram.sum(axis=0) / 2  # every example is in two classes
-    start = _in_subspaces(targets, dims, moments, affine, rng)
+    rng = rng or np.random.default_rng(0)  # only for rows that the examples do not determine
+    start, _ = initial_weights(targets, dims, moments, affine=affine, rng=rng)
     solver = least_squares(targets, gram[None], alpha, affine)
     model = _PairRegression(targets, dims, solver, alpha, affine)
     return model, CapsuleParameters(start)
@@ -475,7 +462,9 @@ def _problems_of_two_labels(
         np.stack([each.gram[rows].sum(axis=0) for rows in with_label]),
         np.stack([each.weight[rows].sum() for rows in with_label]),
     )
-    start = _in_subspaces(capsule_targets(n_classes, "ovo"), dims, moments, affine, rng)
+    rng = rng or np.random.default_rng(0)
+    of_labels = capsule_targets(n_classes, "ovo")
+    start, _ = initial_weights(of_labels, dims, moments, affine=affine, rng=rng)
     solver = least_squares(targets, each.gram, alpha, affine)
     return CapsuleRegression(targets, dims, solver, alpha, affine), CapsuleParameters(start)
 

@@ -188,7 +188,7 @@ def _shared_problem(
     start = []
     for g in range(G):  # each window begins in the subspaces of what it sees
         seen = SecondMoments(of_class[:, g], moments.weight)
-        start.append(_in_subspaces(targets, dims, seen, affine, rng))
+        start.append(initial_weights(targets, dims, seen, affine=affine, rng=rng)[0][0])
     # subspaces are measured by Σ over T places: a single place needs √T times as much
     weights = _spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
     gram = _gathered_gram(_with_prior(moments.gram, alpha, affine), places)
@@ -204,12 +204,6 @@ def _with_prior(grams, alpha, affine):
     if affine:
         prior[-1] = 0
     return grams.sum(axis=0) + np.diag(prior)
-
-
-def _in_subspaces(targets, dims, moments, affine, rng):
-    "Weights (m, d, p) of capsules in the subspaces of their classes."
-    start = {"init": "subspace", "init_scale": 1.0}
-    return initial_weights(targets, dims, moments, affine=affine, rng=rng, **start)[0][0]
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43
 def _lower_layer(maps, places, n_inputs, affine=False):
@@ -329,7 +323,8 @@ def _layered_problem(
     patches = _gathered_gram(gram / largest, places).sum(axis=0)
     axes = np.linalg.eigh(patches)[1]
     maps = axes[:, ::-1].T[:n_maps]
-    plain = _in_subspaces(targets, dims, moments, affine, np.random.default_rng(rng))
+    rng = np.random.default_rng(rng)
+    plain = initial_weights(targets, dims, moments, affine=affine, rng=rng)[0][0]
     below = _lower_layer(maps, places, p, affine)
     weights = _best_upper(plain @ gram, gram, below) @ below
     model = _LayeredCapsuleRegression(

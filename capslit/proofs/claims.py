@@ -539,8 +539,6 @@ def implementation(
     points: int = 5,
     tol: float = 1e-12,
     define: Mapping | None = None,
-    where: sympy.Basic = sympy.true,
-    digits: int = 30,
 ):
     """`numeric` with the package's NumPy code, functions of floats, for the sympy `functions`."""
 
@@ -548,7 +546,7 @@ def implementation(
         return lambda *args: mpmath.mpf(float(np.asarray(function(*map(float, args))).item()))
 
     code = {f: in_floats(g) for f, g in functions.items()}  # doubles in, doubles out
-    check = numeric(domain, points, digits, tol, define, code, where)
+    check = numeric(domain, points, 30, tol, define, code)
     about = f"{points} random points, relative error below {tol:g}"
     return Check("implementation", check.run, about, check.quick)
 
@@ -603,11 +601,8 @@ def monte_carlo(
     domain: Mapping | None = None,
     n: int = 100_000,
     points: int = 1,
-    width: int = 5,
-    define: Mapping | None = None,
-    where: sympy.Basic = sympy.true,
 ):
-    """The statement holds within `width` standard errors of estimates by sampling.
+    """The statement holds within five standard errors of estimates by sampling.
 
     `estimates` maps a sympy function to a Python function `(rng, n, *args)` that returns the mean
     of n samples and its standard error.
@@ -625,9 +620,9 @@ def monte_carlo(
         return at
 
     def end(shift):
-        return _Points(domain, where, 0, define, {f: moved(f, shift) for f in estimates})
+        return _Points(domain, functions={f: moved(f, shift) for f in estimates})
 
-    ends = end(-width), end(width)  # all estimates at the lower and at the upper end
+    ends = end(-5), end(5)  # all estimates at the lower and at the upper end
 
     def run(statement):
         for relation in relations(statement):
@@ -640,12 +635,12 @@ def monte_carlo(
                 reached = {sympy.Eq: below and above, sympy.Le: below, sympy.Ge: above}
                 if not reached[relation.func]:
                     off = (low + high) / 2
-                    error = (high - low) / (2 * width)
+                    error = (high - low) / 10
                     found = f"off by {mpmath.nstr(off, 3)} ± {mpmath.nstr(error, 2)}"
                     return Verdict(False, f"{found} at {point[0]}")
-        return Verdict(True, f"within {width} standard errors of {n:,} samples")
+        return Verdict(True, f"within 5 standard errors of {n:,} samples")
 
-    return Check("monte carlo", run, f"{n:,} samples, {width} standard errors")
+    return Check("monte carlo", run, f"{n:,} samples, 5 standard errors")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-038
 def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):

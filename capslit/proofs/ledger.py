@@ -268,18 +268,8 @@ def _number(id):
         return f"EM routing {name}"
     return f"{source.capitalize()} {name}"
 
-
-def _chapter_titles(path):
-    "The titles of the notebooks below `path` by the chapters' places among them."
-    titles = {}
-    for notebook in _notebooks(path):
-        first = json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]
-        heading = "".join(first["source"]).partition("\n")[0]
-        titles[_chapter_of(notebook)] = heading.lstrip("# ")
-    return titles
-
 # %% ../../nbs/proofs/ledger.ipynb #cell-016
-def _entry_html(r, titles, root):
+def _entry_html(r, titles):
     """A Report as an entry of the list: number, title and kind; when opened, a link to the place
     where it is derived.
     """
@@ -288,7 +278,7 @@ def _entry_html(r, titles, root):
     place = tag(
         "a",
         f"Derived and checked in: {escape(titles.get(r.chapter, r.chapter))}",
-        href=f"{root}/{r.chapter}.html#{r.anchor}",
+        href=f"../{r.chapter}.html#{r.anchor}",
     )
     return tag(
         "details",
@@ -302,15 +292,12 @@ def _entry_html(r, titles, root):
     )
 
 
-def _ledger_html(ledger, titles={}, root=".."):
-    """A Ledger as an HTML list by sources.
-
-    `titles` are the chapters', and `root` is the path to the book's parts.
-    """
+def _ledger_html(ledger, titles={}):
+    "A Ledger as an HTML list by sources; `titles` are those of the chapters."
     parts = {source: [] for source in SOURCES}
     for entry in ledger.values():
         parts.setdefault(entry.id.partition(":")[0], []).append(
-            _entry_html(getattr(entry, "report", entry), titles, root)
+            _entry_html(getattr(entry, "report", entry), titles)
         )
     sections = []
     for source, entries in parts.items():

@@ -11,11 +11,8 @@ import csv
 import io
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -79,7 +76,7 @@ def _add_command(commands, name, summary, description, words, **defaults):
     parser.set_defaults(**defaults)
 
 # %% ../nbs/cli.ipynb #cell-004-2
-def _make_parser() -> argparse.ArgumentParser:
+def _make_parser():
     "The parser of the command line."
     parser = argparse.ArgumentParser(
         "capslit",
@@ -120,7 +117,7 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 # %% ../nbs/cli.ipynb #cell-007
-def _list_experiments(arguments: argparse.Namespace | None = None) -> None:
+def _list_experiments(arguments=None):
     "Print the names of experiments, data sets and profiles."
     from capslit.experiments.records import LOADERS, PROFILES
     from capslit.experiments.summary import EXPERIMENTS
@@ -131,7 +128,7 @@ def _list_experiments(arguments: argparse.Namespace | None = None) -> None:
     print(f"data       {', '.join(LOADERS)}\nprofiles   {', '.join(PROFILES)}")
 
 # %% ../nbs/cli.ipynb #cell-008
-def _summarise(path: str | PathLike) -> str:
+def _summarise(path):
     """A few words about the record at `path`: parts, time, and the numbers that the source reports
     too.
     """
@@ -158,7 +155,7 @@ def _summarise(path: str | PathLike) -> str:
     return f"{', '.join(words)} → {path}"
 
 # %% ../nbs/cli.ipynb #cell-009
-def _reproduce_all(arguments: argparse.Namespace) -> None:
+def _reproduce_all(arguments):
     "Run the experiments that the command line asks for."
     from capslit.experiments.summary import EXPERIMENTS, reproduce
 
@@ -193,7 +190,7 @@ def _reproduce_all(arguments: argparse.Namespace) -> None:
 KINDS = {"number": "numbers", "date": "dates", "word": "words", "text": "text"}
 
 
-def _summary(model: Any, y: np.ndarray, target: str) -> str:
+def _summary(model, y, target):
     "The number of rows, of columns of each kind, and of classes that a `TableClassifier` has."
     kinds = [column.kind for column in model.columns_]  # a column that was left out has a note
     columns = [f"{kinds.count(kind)} of {word}" for kind, word in KINDS.items() if kind in kinds]
@@ -201,7 +198,7 @@ def _summary(model: Any, y: np.ndarray, target: str) -> str:
     return f"{len(y)} rows; columns: {', '.join(columns)}; {classes} classes of {target!r}"
 
 
-def _gaps(model: Any, frame: Any) -> list[str]:
+def _gaps(model, frame):
     "For each column with missing values, how many there are, and what replaces them."
     notes = []
     for column in model.columns_:
@@ -234,7 +231,7 @@ def _rich_table(title, head, rows):
     return Group(Text(title), table)  # as the table's own title it would be as narrow as the table
 
 # %% ../nbs/cli.ipynb #cell-024-1
-def _error_table(results: dict) -> Any:
+def _error_table(results):
     "Error and log loss of each classifier, from `compare`."
     rows = []
     for name, result in results.items():
@@ -244,7 +241,7 @@ def _error_table(results: dict) -> Any:
     return _rich_table(title, ("", "error (%)", "log loss"), rows)
 
 # %% ../nbs/cli.ipynb #cell-024-2
-def _confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> Any:
+def _confusion_table(classes, y, predicted):
     """How many rows of each class were taken for each; of more than fifteen classes, the fifteen
     most frequent confusions.
     """
@@ -264,7 +261,7 @@ def _confusion_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) 
     return _rich_table("Most frequent confusions", ("class", "taken for", "rows"), rows)
 
 # %% ../nbs/cli.ipynb #cell-026
-def _print_report(model: Any, X: Any, y: np.ndarray) -> None:
+def _print_report(model, X, y):
     "Cross-validate a `TableClassifier` and two others, and print what is found."
     from rich.console import Console
 
@@ -287,7 +284,7 @@ def _print_report(model: Any, X: Any, y: np.ndarray) -> None:
 
 # %% ../nbs/cli.ipynb #cell-028
 @contextmanager
-def _warnings_as_notes() -> Iterator[None]:
+def _warnings_as_notes():
     "Print each different warning inside as one line on the error stream."
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -298,7 +295,7 @@ def _warnings_as_notes() -> Iterator[None]:
                 print(f"note: {' '.join(words.split())}", file=sys.stderr)
 
 # %% ../nbs/cli.ipynb #cell-028-1
-def _save_picture(path: str | PathLike, model: Any, X: Any, y: np.ndarray) -> None:
+def _save_picture(path, model, X, y):
     "The display of poses of a `TableClassifier` as a file, in the format of its ending."
     from capslit.capsules.display import plot_poses, pyplot
     from capslit.plotting import PAPER, style
@@ -351,7 +348,7 @@ def _check_outputs(arguments):
         _check_picture(arguments.plot)
 
 
-def _fit_file(arguments: argparse.Namespace) -> None:
+def _fit_file(arguments):
     "Learn from the table in a file, report and draw what is asked for, and save the model."
     from capslit.capsules.table_classifier import TableClassifier
     from capslit.data.columns import as_frame
@@ -377,7 +374,7 @@ def _fit_file(arguments: argparse.Namespace) -> None:
     print(f"model → {arguments.out}")
 
 # %% ../nbs/cli.ipynb #cell-033
-def _predict_file(arguments: argparse.Namespace) -> None:
+def _predict_file(arguments):
     "Write class probabilities of the rows of a file."
     from capslit.capsules.table_classifier import TableClassifier
     from capslit.data.table_files import read_frame, table_context

@@ -9,7 +9,7 @@ __all__ = ['SUPERSCRIPTS', 'MOST_POINTS', 'MARKS', 'DASHES', 'plain', 'confusion
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -125,7 +125,7 @@ def _drawn(colour, stroke, mark, *_):
     return look
 
 # %% ../nbs/exploring.ipynb #explore-13
-def _curves(axes, names) -> Iterator[_Curve]:
+def _curves(axes, names):
     "The named curves of a panel; `names` are those of lines of any panel by their look."
     for line, name, error in _lines(axes):
         look = _look(line)
@@ -196,7 +196,7 @@ def _titles(panels):
     return titles
 
 # %% ../nbs/exploring.ipynb #explore-16
-def _read_figure(figure: Figure, x: str | None = None, y: str | None = None) -> dict:
+def _read_figure(figure, x=None, y=None):
     """The named curves of a matplotlib figure, by the titles of its panels.
 
     Of each panel its axes and a list of curves, each with the numbers of the points shown.
@@ -226,7 +226,7 @@ class _Confusion(NamedTuple):
     names: tuple
 
     @property
-    def error(self) -> float:
+    def error(self):
         "The share of the examples that is off the diagonal."
         return float(1 - np.trace(self.counts) / self.counts.sum())
 

@@ -188,7 +188,7 @@ def _image_html(draw, theme, alt, width):
     )
 
 # %% ../nbs/plotting.ipynb #cell-022-2
-def _figure_html(draw: Callable, *, alt: str, caption: str, width: int | None = None) -> str:
+def _figure_html(draw, *, alt, caption, width=None):
     """A drawing as an HTML `<figure>` with two images, one for light and one for dark pages.
 
     Parameters
@@ -267,13 +267,13 @@ def live_data(name, data):
 
 # %% ../nbs/plotting.ipynb #live-4
 def _live_html(
-    name: str,
+    name,
     *,
-    alt: str,
-    caption: str,
-    figure: Callable | None = None,
-    width: int | None = None,
-) -> str:
+    alt,
+    caption,
+    figure=None,
+    width=None,
+):
     """The place of a live part on a page, in HTML: its still figure and its caption.
 
     Parameters

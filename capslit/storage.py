@@ -347,7 +347,7 @@ def to_json(name: str, value: Any, indent: int | None = None) -> str:
         ) from error
 
 # %% ../nbs/storage.ipynb #cell-027
-def _from_json(path: str | PathLike, text: str) -> Any:
+def _from_json(path, text):
     "The value of a JSON text that was read from `path`; StorageError if it is damaged."
 
     def refuse(constant):  # Python would read NaN and Infinity

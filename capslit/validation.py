@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distribution', 'check_indices', 'check_number',
            'check_count', 'check_image_shape', 'check_choice', 'check_type', 'check_labels', 'BatchError',
-           'error_context', 'input_problem', 'validate_inputs', 'check_labelled', 'check_mass', 'check_weights',
-           'atomic', 'check_size', 'check_spread', 'scaled_inputs', 'check_repeatable']
+           'error_context', 'input_problem', 'validate_inputs', 'fitted_inputs', 'check_labelled', 'check_mass',
+           'check_weights', 'atomic', 'check_size', 'check_spread', 'scaled_inputs', 'check_repeatable']
 
 # %% ../nbs/validation.ipynb #cell-002
 import math
@@ -392,7 +392,7 @@ def _fault(values):
     return min(faults, default=None, key=lambda fault: (fault == "infinity", fault == "NaN", fault))
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value):
     "Whether a value is None, NaN, or the missing value of a library."
     if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
         return True
@@ -503,8 +503,20 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
             raise TypeError(f"{problem} ({error})") from error
         raise ValueError(problem) from error
 
+# %% ../nbs/validation.ipynb #f1tted1n
+def fitted_inputs(estimator: Any, X: Any, **options: Any) -> np.ndarray:
+    """X (n, p) in single or double precision, checked against the features that a fitted estimator
+    has seen.
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator)
+    options = {"dtype": [np.float64, np.float32]} | options
+    with error_context("X"):
+        return validate_inputs(estimator, X, reset=False, order="C", **options)
+
 # %% ../nbs/validation.ipynb #cell-018-h
-def _check_label_values(name: str, y: Any) -> None:
+def _check_label_values(name, y):
     """ValueError if some of the labels y, in a list or an array of objects or dates, are missing or
     of another kind than the others.
     """

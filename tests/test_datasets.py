@@ -19,7 +19,7 @@ import pytest
 from conftest import PATIENCE, together
 
 from capslit.data import datasets
-from capslit.data.datasets import DatasetError, RemoteFile, fetch, _read_bit_png, _read_idx
+from capslit.data.datasets import DatasetError, RemoteFile, fetch
 from capslit.storage import StorageError
 
 REAL = os.environ.get("CAPSLIT_DATA")
@@ -288,30 +288,6 @@ def test_usps_text(cache, server, monkeypatch):
     monkeypatch.setitem(datasets.OTHER_HASHES, "usps/zip.test.gz", "0" * 64)
     with pytest.raises(DatasetError, match="zip.test.gz.*hash"):
         datasets.load_usps()
-
-
-def test_png_of_more_than_one_bit():
-    import matplotlib.image
-
-    picture = io.BytesIO()
-    matplotlib.image.imsave(picture, np.eye(4), format="png")  # eight bits per channel
-    for content in (b"", b"\x89PNG\r\n\x1a\n", picture.getvalue()):
-        with pytest.raises(ValueError, match="one bit"):
-            _read_bit_png(content)
-
-
-@together(
-    "content",
-    [
-        b"\x00\x00\x0d\x01\x00\x00\x00\x01a",
-        b"\x00\x00\x08\x03\xff\xff\xff\xff\xff",
-        b"\x00\x00\x08\x02" + b"\xff" * 8,
-        idx(ARRAY) + b"\x00",
-    ],
-)
-def test_idx_that_is_none(content):
-    with pytest.raises(ValueError, match="^it "):
-        _read_idx(content)
 
 
 @needs_data

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/capsules/display.ipynb #cell-004
-def _class_capsules(model: Any) -> list[list[tuple]]:
+def _class_capsules(model):
     "For each class of a fitted classifier the tuples (problem, its capsule, rival capsules)."
     architecture = getattr(model, "architecture_", "multiclass")
     targets = capsule_targets(len(model.classes_), architecture)
@@ -35,7 +35,7 @@ def _class_capsules(model: Any) -> list[list[tuple]]:
     return capsules
 
 # %% ../../nbs/capsules/display.ipynb #cell-007
-def _competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
+def _competing_lengths(lengths, capsules):
     """Lengths (n, 2) of a class's capsule and of its strongest rival.
 
     Parameters
@@ -57,7 +57,7 @@ def _competing_lengths(lengths: np.ndarray, capsules: Sequence) -> np.ndarray:
     return np.stack([own[rows, hardest], rival[rows, hardest]], axis=1)
 
 # %% ../../nbs/capsules/display.ipynb #cell-010
-def _class_poses(poses: np.ndarray, capsules: Sequence) -> np.ndarray:
+def _class_poses(poses, capsules):
     """Squashed pose vectors (n, D) of a class, its capsules side by side, from all poses (n,
     n_problems, n_capsules, d).
     """
@@ -67,7 +67,7 @@ def _class_poses(poses: np.ndarray, capsules: Sequence) -> np.ndarray:
     return np.concatenate(own, axis=1) / np.sqrt(len(own))
 
 
-def _principal_plane(poses: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _principal_plane(poses, own):
     """Coordinates (n, 2) of vectors (n, D) along the two directions that hold most of the squared
     length of those in the mask `own`.
     """

@@ -45,7 +45,7 @@ def _radial(x, z, gamma):
     return np.exp(squares, out=squares).astype(x.dtype, copy=False)
 
 # %% ../../nbs/capsules/features.ipynb #cell-006-a
-def _polynomial(x: Any, z: Any, gamma: float) -> Any:
+def _polynomial(x, z, gamma):
     "(1 + γ xᵀz)³ for all pairs of rows of x (n, p) and z (q, p)."
     # what is not finite is refused where landmarks are chosen
     with np.errstate(over="ignore", invalid="ignore"):
@@ -269,7 +269,7 @@ class _RowSpan:
     rows: Any
     root: np.ndarray
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x):
         "Coordinates (n, r) of the projections of inputs x (n, p), in their precision and library."
         if isinstance(x, SparseRows):
             products = x.matrix.astype(np.float64) @ self.rows.T
@@ -284,14 +284,14 @@ class _RowSpan:
         products = xp.astype(x, xp.float64) @ asarray_like(rows.T, x)
         return xp.astype(products @ asarray_like(self.root, x), x.dtype)
 
-    def inside(self, weights: np.ndarray) -> np.ndarray:
+    def inside(self, weights):
         "Weights (…, r) of the coordinates, from those (…, p) of inputs; one of a constant follows."
         p = self.rows.shape[1]
         inner = weights[..., :p].reshape(-1, p) @ self.rows.T @ self.root
         inner = inner.reshape(*weights.shape[:-1], -1)
         return np.concatenate([inner, weights[..., p:]], axis=-1)
 
-    def outside(self, weights: np.ndarray) -> np.ndarray:
+    def outside(self, weights):
         "Weights (…, p) of inputs, from those (…, r) of the coordinates; one of a constant follows."
         r = len(self.root)
         outer = weights[..., :r].reshape(-1, r) @ self.root.T @ self.rows

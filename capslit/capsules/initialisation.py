@@ -38,7 +38,7 @@ def _check_moment(name, value):
 LARGE = 1000  # rows of a matrix above which few eigenvectors are found without the others
 
 
-def _leading(moment: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _leading(moment, k):
     """The k largest eigenvalues of a symmetric matrix (p, p), largest first, and eigenvectors (k,
     p).
     """

@@ -63,7 +63,7 @@ def held_share(early_stopping: Any, n: int) -> float:
     return float(early_stopping or 0.0)
 
 
-def _class_factors(class_weight: Any, data: TrainingData) -> np.ndarray:
+def _class_factors(class_weight, data):
     "The factor (n_classes,) of the weights of the examples of each class."
     # each class gets the same total weight
     if isinstance(class_weight, str):
@@ -80,7 +80,7 @@ def _class_factors(class_weight: Any, data: TrainingData) -> np.ndarray:
     return factors
 
 # %% ../../nbs/capsules/learning.ipynb #learn-06
-def _column_scales(x: Any) -> tuple[np.ndarray, np.ndarray]:
+def _column_scales(x):
     """Mean and standard deviation (p,) of the columns of an array or of `SparseRows` (n, p); of a
     part of the rows, where they are many.
     """
@@ -92,7 +92,7 @@ def _column_scales(x: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.mean(part, axis=0, dtype=np.float64), np.std(part, axis=0, dtype=np.float64)
 
 
-def _share_elsewhere(x: Any, x_val: Any) -> float:
+def _share_elsewhere(x, x_val):
     """The share of the columns of x (n, p), other than constant ones, that have another place or
     scale in x_val.
     """
@@ -161,7 +161,7 @@ def _read_examples(estimator, training, validation, early_stopping, random_state
 LARGEST = 4 * 20_000**2  # numbers in the dense matrices of an M-step of sparse inputs
 
 
-def _check_gram_size(data: TrainingData, number: int) -> None:
+def _check_gram_size(data, number):
     """ValueError if sparse inputs have so many columns that `number` dense matrices of their second
     moments are too large.
     """

@@ -61,14 +61,14 @@ def masked_copies(
 GROUPS = ("features", "capsules", "weights")
 
 
-def _grouped(weights: np.ndarray, groups: str) -> np.ndarray:
+def _grouped(weights, groups):
     "Weights (m, d, p) as (g, r, p): each column of each of g parts is a group of r weights."
     m, d, p = weights.shape
     parts = {"features": 1, "capsules": m, "weights": m * d}[groups]
     return weights.reshape(parts, -1, p)
 
 
-def _group_norms(weights: np.ndarray, groups: str) -> np.ndarray:
+def _group_norms(weights, groups):
     "The norm (g, p) of each group of weights (m, d, p)."
     # squares of small weights would underflow to zero, and their groups stay there
     largest = np.max(np.abs(weights), initial=0.0) or 1.0
@@ -77,12 +77,12 @@ def _group_norms(weights: np.ndarray, groups: str) -> np.ndarray:
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-39
 def _mixture_step(
-    weights: np.ndarray,
-    moments: np.ndarray,
-    gram: np.ndarray,
-    strength: np.ndarray,
-    groups: str,
-) -> np.ndarray:
+    weights,
+    moments,
+    gram,
+    strength,
+    groups,
+):
     """The M-step of a scale mixture: least squares in rescaled inputs, with precision one.
 
     Parameters
@@ -110,12 +110,12 @@ def _mixture_step(
 
 # %% ../../nbs/capsules/penalties.ipynb #pen-44
 def _coordinate_sweep(
-    weights: np.ndarray,
-    moments: np.ndarray,
-    gram: np.ndarray,
-    strength: np.ndarray,
-    groups: str,
-) -> np.ndarray:
+    weights,
+    moments,
+    gram,
+    strength,
+    groups,
+):
     """One column after another, the groups in it that are best with all others fixed.
 
     Arguments are those of `_mixture_step`.
@@ -148,20 +148,20 @@ class _LassoCapsuleRegression(CapsuleRegression):
     gram: np.ndarray | None = None
 
     @cached_property
-    def without_solver(self) -> "_LassoCapsuleRegression":
+    def without_solver(self):
         "The model without what only the M-step needs."
         return replace(self, solver=None, gram=None)
 
     @property
-    def signature(self) -> dict:
+    def signature(self):
         lasso = [float(np.max(self.strength)), self.lasso_groups]
         return super().signature | {"lasso": lasso}
 
-    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters, statistics):
         "Weights by the scale mixture."
         return _each_problem(self, parameters, statistics, _mixture_step)
 
-    def objective(self, parameters: Any, statistics: Any) -> Any:
+    def objective(self, parameters, statistics):
         "The log-likelihood, less λ Σ ‖w_g‖ and the ridge penalty, per problem (k,)."
         plain = super().objective(parameters, statistics)
         norms = (_group_norms(W, self.lasso_groups) for W in to_numpy(parameters.weights))

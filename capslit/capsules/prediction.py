@@ -10,7 +10,7 @@ import math
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, update_wrapper
+from functools import lru_cache, partial, update_wrapper
 from itertools import combinations
 from types import MethodType
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from array_api_compat import is_numpy_array
-from joblib import effective_n_jobs
 from sklearn.base import ClassifierMixin, TransformerMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
@@ -49,6 +48,7 @@ from capslit.capsules.kernels import (
 from .sharpness import sharpened
 from .special import ratio_rows
 from ..em.compiling import read_only
+from ..estimator.base import thread_count
 from ..estimator.prediction import fitting_source, map_blocks
 from ..estimator.training_data import check_tensor, encode, is_tensor
 from capslit.validation import (
@@ -383,21 +383,12 @@ class Predictor:
         return xp.stack(squashed, axis=1)
 
 # %% ../../nbs/capsules/prediction.ipynb #answers-2
-@dataclass(frozen=True, eq=False)
-class _PredictorMethod:
-    """A method of a predictor as a function of a batch, which can be sent to where the batch lies;
-    with `classes`, labels in place of indices.
-    """
-
-    predictor: Predictor
-    method: str
-    classes: Any = None
-
-    def __call__(self, batch: tuple) -> Any:
-        values = getattr(self.predictor, self.method)(batch[0])
-        if self.classes is None:
-            return values
-        return self.classes[values]
+def _answer_of(predictor, method, classes, batch):
+    "What a method of a predictor gives for a batch; with `classes`, labels in place of indices."
+    values = getattr(predictor, method)(batch[0])
+    if classes is None:
+        return values
+    return classes[values]
 
 
 class _AccuracySums(NamedTuple):
@@ -407,25 +398,20 @@ class _AccuracySums(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, eq=False)
-class _AccuracyOfBatch:
+def _accuracy_of(predictor, classes, batch):
     "The `_AccuracySums` of a batch."
-
-    answer: _PredictorMethod
-
-    def __call__(self, batch: tuple) -> _AccuracySums:
-        _, y, w = batch
-        labels = self.answer(batch)
-        # a comparison of names with numbers would call every label wrong
-        if (labels.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
-            raise ValueError(
-                f"y holds labels of the type {y.dtype}, but those of the classifier are"
-                f" {labels.dtype}; convert them"
-            )
-        right = np.asarray(labels == y, dtype=np.float64)
-        if w is None:
-            return _AccuracySums(right.sum(), float(len(right)))
-        return _AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
+    _, y, w = batch
+    labels = _answer_of(predictor, "labels", classes, batch)
+    # a comparison of names with numbers would call every label wrong
+    if (labels.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
+        raise ValueError(
+            f"y holds labels of the type {y.dtype}, but those of the classifier are"
+            f" {labels.dtype}; convert them"
+        )
+    right = np.asarray(labels == y, dtype=np.float64)
+    if w is None:
+        return _AccuracySums(right.sum(), float(len(right)))
+    return _AccuracySums(right @ w.astype(np.float64), w.sum(dtype=np.float64))
 
 # %% ../../nbs/capsules/prediction.ipynb #answers-4
 def checked_inputs(estimator: Any, X: Any, finite: bool = True) -> Any:
@@ -492,7 +478,7 @@ def _accuracy_of_tensors(labels, y, weight):
     return float(xp.sum(w * right)) / total
 
 
-def _pose_names(classes: np.ndarray, architecture: str, dim: int) -> np.ndarray:
+def _pose_names(classes, architecture, dim):
     """Names of the elements of all pose vectors, in the order of `transform`: the problem, the
     class of the capsule, and the number of the element.
     """
@@ -509,11 +495,11 @@ def _pose_names(classes: np.ndarray, architecture: str, dim: int) -> np.ndarray:
 class _MulticlassOnly:
     "A method that exists where each class has one capsule; elsewhere AttributeError."
 
-    def __init__(self, method: Any):
+    def __init__(self, method):
         self.method = method
         update_wrapper(self, method)
 
-    def __get__(self, estimator: Any, owner: Any = None) -> Any:
+    def __get__(self, estimator, owner=None):
         if estimator is None:
             return self.method
         # two classes are one problem whatever the architecture
@@ -563,8 +549,9 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         source = fitting_source(self, X, y, sample_weight, labelled=True)
         # sums of batches, for the labels of a stream are never in memory together
         if source is not None:
-            answer = _PredictorMethod(self._predictor(), "labels", to_numpy(self.classes_))
-            sums = source.accumulate(_AccuracyOfBatch(answer), answer.predictor.rows)
+            predictor = self._predictor()
+            judge = partial(_accuracy_of, predictor, to_numpy(self.classes_))
+            sums = source.accumulate(judge, predictor.rows)
             check_mass("sample_weight", sums.weight)
             return float(sums.right / sums.weight)
         if y is None:
@@ -641,9 +628,7 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
 
     @property
     def _n_threads(self):
-        if self.n_jobs is None:
-            return None
-        return effective_n_jobs(self.n_jobs)
+        return thread_count(self.n_jobs)
 
     @property
     def _fitted_classes(self):
@@ -684,9 +669,10 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         """
         source = fitting_source(self, X)
         if source is not None:
-            answer = _PredictorMethod(self._predictor(), method, classes)
+            predictor = self._predictor()
+            answer = partial(_answer_of, predictor, method, classes)
             dtype = source.dtype if classes is None else classes.dtype
-            return map_blocks(source, answer, answer.predictor.rows, dtype, shape)
+            return map_blocks(source, answer, predictor.rows, dtype, shape)
         x = checked_inputs(self, X, finite=False)
         predictor = self._predictor(x if is_tensor(x) else None, x.shape[0])
         try:

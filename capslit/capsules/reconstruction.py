@@ -8,7 +8,6 @@ __all__ = ['decoders', 'with_penalty']
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-02
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -41,9 +40,7 @@ def decoders(weights: np.ndarray, grams: np.ndarray, affine: bool = False) -> np
     return B
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-06
-def _reconstruction_errors(
-    weights: np.ndarray, grams: np.ndarray, affine: bool = False
-) -> np.ndarray:
+def _reconstruction_errors(weights, grams, affine=False):
     "Σ w ‖x − B_i W_i x‖² of each class (…, m) with the best B_i; see `decoders`."
     n_inputs = grams.shape[-1] - affine
     size = np.diagonal(grams, axis1=1, axis2=2)[:, :n_inputs].sum(axis=1)
@@ -67,23 +64,19 @@ class _ReconstructionPenalty:
     shares: np.ndarray
     affine: bool = False
 
-    def value(self, weights: np.ndarray) -> np.ndarray:
+    def value(self, weights):
         "The penalty (k,) of weights (k, m, d, p)."
         errors = _reconstruction_errors(weights, self.grams, self.affine)
         return 0.5 * self.strength * errors.sum(axis=-1)
 
 # %% ../../nbs/capsules/reconstruction.ipynb #rec-12-1
-def _reconstruction_penalty(
-    strength: float, grams: np.ndarray, root: np.ndarray, affine: bool = False
-) -> _ReconstructionPenalty:
+def _reconstruction_penalty(strength, grams, root, affine=False):
     "From second moments of the classes and a root T (p, p) with T Tᵀ = (Σ G_i + α I)⁺."
     shares, axes = np.linalg.eigh(root.T @ grams @ root)
     return _ReconstructionPenalty(strength, grams, root @ axes, shares, affine)
 
 
-def _penalised_weights(
-    penalty: _ReconstructionPenalty, moments: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
+def _penalised_weights(penalty, moments, weights):
     "The M-step: weights (k, m, d, p) from moments Σ w E[h|x,y] xᵀ and those before it."
     B = decoders(weights, penalty.grams, penalty.affine)
     eta, P = np.linalg.eigh(_turned(B) @ B)
@@ -101,19 +94,19 @@ class _ReconstructingCapsuleRegression(CapsuleRegression):
     penalty: _ReconstructionPenalty | None = None
 
     @cached_property
-    def without_solver(self) -> "_ReconstructingCapsuleRegression":
+    def without_solver(self):
         "The model without what only the M-step needs."
         return replace(self, solver=None, penalty=None)
 
     @property
-    def signature(self) -> dict:
+    def signature(self):
         return super().signature | {"reconstruction": self.penalty.strength}
 
-    def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
+    def m_step(self, parameters, statistics):
         "Weights by least squares."
         return _penalised_step(self, parameters, statistics)
 
-    def objective(self, parameters: Any, statistics: Any) -> Any:
+    def objective(self, parameters, statistics):
         "The log-likelihood, less the penalty and α‖W‖²/2, per problem (k,)."
         plain = super().objective(parameters, statistics)
         penalty = self.penalty

@@ -10,7 +10,8 @@ __all__ = ['Kernel', 'Search', 'RBF', 'Polynomial', 'Custom', 'as_kernel', 'Pena
 # %% ../../nbs/capsules/settings.ipynb #cell-002
 import warnings
 from collections.abc import Mapping
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE
 from .. import em
 from ..arrays import to_numpy
 from .penalties import GROUPS, dropout_precision, with_lasso, zeros_settled
@@ -46,8 +48,8 @@ class Kernel(BaseEstimator):
 
     kind = "auto"
     _parameter_constraints = {
-        "gamma": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), "array-like"],
-        "n_landmarks": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "gamma": [StrOptions({"auto"}), POSITIVE, "array-like"],
+        "n_landmarks": [StrOptions({"auto"}), COUNT],
     }
 
     def __init__(self, gamma: Any = "auto", n_landmarks: Any = "auto"):
@@ -169,7 +171,7 @@ class Lasso(Penalty):
 
     n_matrices = 3
     _parameter_constraints = {
-        "strength": [Interval(Real, 0, None, closed="left")],
+        "strength": [NOT_NEGATIVE],
         "groups": [StrOptions(set(GROUPS))],
     }
 
@@ -249,7 +251,7 @@ class Reconstruction(Penalty):
 
     by_class = True
     n_matrices = 2
-    _parameter_constraints = {"strength": [Interval(Real, 0, None, closed="left")]}
+    _parameter_constraints = {"strength": [NOT_NEGATIVE]}
 
     def __init__(self, strength: float = 1.0):
         self.strength = strength
@@ -265,6 +267,7 @@ class Reconstruction(Penalty):
         return with_penalty(model, float(self.strength), grams)
 
 # %% ../../nbs/capsules/settings.ipynb #cell-008
+@dataclass(eq=False, repr=False)
 class Schedule(BaseEstimator):
     """How the weights are learned by EM.
 
@@ -307,32 +310,20 @@ class Schedule(BaseEstimator):
         "acceleration": [StrOptions({"squarem", "anderson", "safe-momentum"}), None],
         "parameter_expansion": ["boolean"],
         "init": [StrOptions({"subspace", "random"}), "array-like"],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "init_scale": [Interval(Real, 0, None, closed="neither")],
+        "n_init": [COUNT],
+        "init_scale": [POSITIVE],
     }
 
-    def __init__(
-        self,
-        thresholds: Any = (0.0,),
-        patience: Any = (5,),
-        *,
-        monitor: str = "likelihood",
-        momentum: float = 0.9,
-        acceleration: str | None = None,
-        parameter_expansion: bool = False,
-        init: Any = "subspace",
-        n_init: int = 1,
-        init_scale: float = 0.01,
-    ):
-        self.thresholds = thresholds
-        self.patience = patience
-        self.monitor = monitor
-        self.momentum = momentum
-        self.acceleration = acceleration
-        self.parameter_expansion = parameter_expansion
-        self.init = init
-        self.n_init = n_init
-        self.init_scale = init_scale
+    thresholds: Any = (0.0,)
+    patience: Any = (5,)
+    _: KW_ONLY
+    monitor: str = "likelihood"
+    momentum: float = 0.9
+    acceleration: str | None = None
+    parameter_expansion: bool = False
+    init: Any = "subspace"
+    n_init: int = 1
+    init_scale: float = 0.01
 
     @property
     def draws(self) -> bool:
@@ -435,7 +426,7 @@ class PassiveAggressive(OnlineRule):
     """
 
     kind = "passive-aggressive"
-    _parameter_constraints = {"aggressiveness": [Interval(Real, 0, None, closed="neither")]}
+    _parameter_constraints = {"aggressiveness": [POSITIVE]}
 
     def __init__(self, aggressiveness: float = 1.0):
         self.aggressiveness = aggressiveness

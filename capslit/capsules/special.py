@@ -103,7 +103,7 @@ def _add_powers(table, chebyshev):
 
 # %% ../../nbs/capsules/special.ipynb #table-code
 @lru_cache(maxsize=64)
-def _ratio_table(s: float, dtype: np.dtype) -> np.ndarray:
+def _ratio_table(s, dtype):
     """r as a polynomial on each cell of c in [0, 1]: shape (degree + 1, cells + 1), lowest power
     first; not to be written to.
     """

@@ -9,9 +9,9 @@ __all__ = ['MOST_SEARCHED', 'pose_moments', 'CompositionalModel']
 import math
 import warnings
 from collections import Counter, namedtuple
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -36,7 +36,7 @@ from capslit.composition.model import (
 )
 from .pursuit import Transforms, warp
 from .rules import as_probabilities, compose_extremes
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
@@ -341,6 +341,7 @@ def _ink(batch, start, threshold):
     return X.astype(np.float64, copy=False), None
 
 # %% ../../nbs/composition/estimator.ipynb #cell-054
+@dataclass(eq=False, repr=False)
 class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     """Binary images as compositions of a few experts in a few poses, learned by hard EM.
 
@@ -441,67 +442,41 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     """
 
     _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left"), None],
+        "n_experts": [COUNT, None],
         "rule": [StrOptions({"max_minus_min", "maximum"})],
         "background": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
         "transforms": [Transforms, None],
-        "pseudocount": [Interval(Real, 0, None, closed="neither")],
+        "pseudocount": [POSITIVE],
         "init": [StrOptions({"auto", "search", "sequential", "online", "random"}), "array-like"],
         "truncated": ["boolean", StrOptions({"auto"})],
         "prune": ["boolean", StrOptions({"auto"})],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
+        "max_active": [COUNT, None],
+        "expert_cost": [NOT_NEGATIVE],
         "binarize": [Interval(Real, None, None, closed="neither"), None],
-        # hard EM does not converge to a point from which steps could be extrapolated
-        **{
-            name: rule
-            for name, rule in EMEstimator._parameter_constraints.items()
-            if name != "acceleration"
-        },
+        **EMEstimator._parameter_constraints,
     }
     _kinds = (ExpertStatistics, Transforms)
     _layout = 2
 
-    def __init__(
-        self,
-        n_experts: int | None = None,
-        *,
-        rule: str = "max_minus_min",
-        background: float | str = "auto",
-        transforms: Any = None,
-        pseudocount: float = 1.0,
-        init: str = "auto",
-        truncated: bool | str = "auto",
-        max_active: int | None = None,
-        expert_cost: float = 0.0,
-        prune: bool | str = "auto",
-        binarize: float | None = 0.0,
-        tol: float = 1e-3,
-        patience: int = 2,
-        max_iter: int = 50,
-        n_init: int = 1,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_experts = n_experts
-        self.rule = rule
-        self.background = background
-        self.transforms = transforms
-        self.pseudocount = pseudocount
-        self.init = init
-        self.truncated = truncated
-        self.max_active = max_active
-        self.expert_cost = expert_cost
-        self.prune = prune
-        self.binarize = binarize
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_experts: int | None = None
+    _: KW_ONLY
+    rule: str = "max_minus_min"
+    background: float | str = "auto"
+    transforms: Any = None
+    pseudocount: float = 1.0
+    init: str = "auto"
+    truncated: bool | str = "auto"
+    max_active: int | None = None
+    expert_cost: float = 0.0
+    prune: bool | str = "auto"
+    binarize: float | None = 0.0
+    tol: float = 1e-3
+    patience: int = 2
+    max_iter: int = 50
+    n_init: int = 1
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(

@@ -8,9 +8,9 @@ __all__ = ['RULES', 'compose_means', 'GaussianCompositions', 'GaussianCompositio
 # %% ../../nbs/composition/gaussian.ipynb #real-02
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +24,7 @@ from .. import em
 from .estimator import _FittedSets
 from .exact import extremes_of, scaled_factors, small_sets
 from .rules import compose_extremes
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator
 from ..estimator.persistence import Saved
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
@@ -35,9 +35,8 @@ from capslit.validation import (
     check_shape,
     check_size,
     check_values,
-    error_context,
     scaled_inputs,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/composition/gaussian.ipynb #real-04
@@ -263,8 +262,7 @@ class GaussianCompositions(_Steps):
     @property
     def signature(self) -> dict:
         "Settings compared on resume."
-        names = ("rule", "q", "expert_cost", "max_active", "noise", "floor")
-        return {name: getattr(self, name) for name in names}
+        return dict(vars(self))
 
     def block_rows(self, parameters: _Means) -> int:
         "Examples per block."
@@ -328,15 +326,7 @@ class _FittedMeans(_FittedSets):
         """Active experts (n, K) of bool, and ln P(x | s) (n,), −∞ for examples
         that are too far away.
         """
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=np.float64,
-                order="C",
-            )
+        X = fitted_inputs(self, X, dtype=np.float64)
         # squares of numbers in this unit do not overflow
         largest = np.max(np.abs(self.templates_))
         unit = float(max(largest, abs(self.background), math.sqrt(self.noise_variance_)))
@@ -386,6 +376,7 @@ class _FittedMeans(_FittedSets):
         return self._explained(X)[1]
 
 # %% ../../nbs/composition/gaussian.ipynb #real-30
+@dataclass(eq=False, repr=False)
 class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator):
     """Real-valued examples as compositions of a few experts and Gaussian
     noise, learned by hard EM.
@@ -450,55 +441,33 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
     """
 
     _parameter_constraints = {
-        "n_experts": [Interval(Integral, 1, None, closed="left")],
+        "n_experts": [COUNT],
         "rule": [StrOptions(set(RULES))],
         "background": [Interval(Real, None, None, closed="neither")],
-        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
-        "min_noise": [Interval(Real, 0, None, closed="neither")],
-        "expert_cost": [Interval(Real, 0, None, closed="left")],
-        "max_active": [Interval(Integral, 1, None, closed="left"), None],
+        "noise": [POSITIVE, StrOptions({"learned"})],
+        "min_noise": [POSITIVE],
+        "expert_cost": [NOT_NEGATIVE],
+        "max_active": [COUNT, None],
         "init": [StrOptions({"factors", "examples"}), "array-like"],
-        **{
-            name: rule
-            for name, rule in EMEstimator._parameter_constraints.items()
-            if name != "acceleration"
-        },
+        **EMEstimator._parameter_constraints,
     }
 
-    def __init__(
-        self,
-        n_experts: int = 8,
-        *,
-        rule: str = "maximum",
-        background: float = 0.0,
-        noise: float | str = "learned",
-        min_noise: float = 1e-6,
-        expert_cost: float = 0.0,
-        max_active: int | None = None,
-        init: Any = "factors",
-        n_init: int = 5,
-        tol: float = 1e-4,
-        patience: int = 1,
-        max_iter: int = 200,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_experts = n_experts
-        self.rule = rule
-        self.background = background
-        self.noise = noise
-        self.min_noise = min_noise
-        self.expert_cost = expert_cost
-        self.max_active = max_active
-        self.init = init
-        self.n_init = n_init
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_experts: int = 8
+    _: KW_ONLY
+    rule: str = "maximum"
+    background: float = 0.0
+    noise: float | str = "learned"
+    min_noise: float = 1e-6
+    expert_cost: float = 0.0
+    max_active: int | None = None
+    init: Any = "factors"
+    n_init: int = 5
+    tol: float = 1e-4
+    patience: int = 1
+    max_iter: int = 200
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(

@@ -336,12 +336,12 @@ class _ArrowSource(Source):
 
     def __init__(
         self,
-        table: Any,
-        features: _Features,
-        target: str | None,
-        weight: str | None,
-        rows: int | None,
-        names: tuple,
+        table,
+        features,
+        target,
+        weight,
+        rows,
+        names,
     ):
         self.table = table
         self.features = features

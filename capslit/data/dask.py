@@ -515,15 +515,12 @@ class DaskSource(_SteppedPartitions):
         """
         return self._not_empty(self._compute(self._tree_sum, partial(_sum_blocks, function, rows)))
 
-    def collect(
-        self, function: Callable, rows: int | None = None, out: np.ndarray | None = None
-    ) -> np.ndarray:
-        """function(batch) of all partitions, in memory, joined along the examples.
-
-        With `rows`, of blocks of so many examples; with `out`, put into that array.
+    def collect(self, function: Callable, rows: int | None = None) -> np.ndarray:
+        """function(batch) of all partitions, or of blocks of `rows` examples, in memory, joined
+        along the examples.
         """
         parts = self._each(partial(_join_blocks, function, rows or self._rows_per_batch))
-        return np.concatenate([part for part in parts if part is not None], out=out)
+        return np.concatenate([part for part in parts if part is not None])
 
     def map(self, function: Callable, dtype: Any, shape: tuple = ()) -> da.Array:
         """function(batch) of all partitions as a lazy Dask array (n_samples, *shape).

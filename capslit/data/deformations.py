@@ -20,7 +20,7 @@ from ..em.compiling import OnDemand
 from ..validation import check_choice, check_number, check_shape, check_values
 
 # %% ../../nbs/data/deformations.ipynb #cell-005
-def _random_uniforms(seed: int, start: int, stop: int, count: int) -> np.ndarray:
+def _random_uniforms(seed, start, stop, count):
     """Numbers from the open interval (0, 1), `count` for each place of a stream from `start` to
     `stop`.
 
@@ -78,7 +78,7 @@ def _cosines(k, size):
     return np.cos(np.pi * np.outer(np.arange(k), np.arange(size) + 0.5) / size).astype(np.float32)
 
 
-def _elastic_field(coefficients: np.ndarray, height: int, width: int) -> np.ndarray:
+def _elastic_field(coefficients, height, width):
     """Displacements (n, 2, height, width) from coefficients (n, 2, k, k), by two small matrix
     products for each image.
     """
@@ -180,7 +180,7 @@ def _dilated(x):
     return out
 
 
-def _thicken(images: np.ndarray, amount: np.ndarray) -> np.ndarray:
+def _thicken(images, amount):
     """Images (n, height, width) with the edges of their ink moved outwards by `amount` (n,) pixels,
     or inwards where it is negative.
 
@@ -217,7 +217,7 @@ def sources(draws: Draws, height: int, width: int) -> tuple[np.ndarray, np.ndarr
     return moved[:, 0], moved[:, 1]
 
 # %% ../../nbs/data/deformations.ipynb #cell-026
-def _cubic_weights(f: np.ndarray) -> tuple:
+def _cubic_weights(f):
     """Weights of the pixels at −1, 0, 1 and 2 for a point at the fraction `f` between 0 and 1 (Keys
     1981).
     """
@@ -434,7 +434,7 @@ def tangents(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return right / 2, down / 2
 
 
-def _shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:
+def _shift(images, by):
     "Images (n, height, width) moved by −1, 0 or 1 rows and columns: `by` (n, 2)."
     n, height, width = images.shape
     rows = 1 + np.arange(height) - by[:, 0, None]
@@ -443,7 +443,7 @@ def _shift(images: np.ndarray, by: np.ndarray) -> np.ndarray:
     return x[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 # %% ../../nbs/data/deformations.ipynb #tangents-4
-def _deform_along_tangents(images: Any, draws: _TangentDraws) -> np.ndarray:
+def _deform_along_tangents(images, draws):
     """Images (n, height, width), float32, deformed along their tangents and shifted, one by one.
 
     Parameters

@@ -529,26 +529,10 @@ class Source:
         )
         return em.tree_sum(_prefetched(done, pool))
 
-    def collect(
-        self, function: Callable, rows: int | None = None, out: np.ndarray | None = None
-    ) -> np.ndarray:
-        """function(batch) of all batches, joined along the examples.
-
-        With `rows`, of blocks of so many examples; with `out`, put into that array.
-        """
-        parts = []
-        start = 0
+    def collect(self, function: Callable, rows: int | None = None) -> np.ndarray:
+        "function(batch) of all batches, or of blocks of `rows` examples, joined to one array."
         batches = self if rows is None else self.rebatch(rows)
-        for block in batches:
-            part = function(block)
-            if out is None:
-                parts.append(part)
-            else:
-                out[start : start + len(part)] = part
-            start += len(part)
-        if out is None:
-            return np.concatenate(parts)
-        return out
+        return np.concatenate([function(block) for block in batches])
 
     def take(self, index: Any) -> tuple:
         "The examples with the sorted numbers `index`, in memory, as one batch."

@@ -72,7 +72,7 @@ def shortlist(words: Iterable, count: int = 12) -> str:
     return text
 
 
-def _with_decimal_points(frame: "pd.DataFrame") -> "pd.DataFrame":
+def _with_decimal_points(frame):
     "Columns of text with decimal points for decimal commas, if the file's numbers have commas."
     to_numeric = import_pandas().to_numeric
     numbers = []  # columns whose entries are numbers, if commas divide them
@@ -244,7 +244,7 @@ def entry_word(value: Any) -> str:
     return str(value)
 
 
-def _class_labels(labels: "pd.Series") -> np.ndarray:
+def _class_labels(labels):
     "The labels (n,) of a target column: text, or whole numbers if all are written as such."
     names = np.array(list(labels), dtype=str)
     # not '007': as a number it could not be written back as it was

@@ -9,19 +9,18 @@ __all__ = ['pair_probability', 'pair_posterior_ratios', 'label_probabilities', '
 # %% ../../nbs/deeper/pairs.ipynb #pairs-02
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, NOT_NEGATIVE, thread_count
 from .. import em
 from ..capsules.settings import Schedule
 
@@ -49,6 +48,7 @@ from capslit.validation import (
     check_size,
     check_values,
     error_context,
+    fitted_inputs,
     validate_inputs,
 )
 
@@ -406,20 +406,6 @@ def indicators(pairs: np.ndarray, n_classes: int) -> np.ndarray:
     return Y
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-31
-def _in_subspaces(targets, dims, moments, affine, rng):
-    "Weights of capsules in the subspaces of their classes; without `rng` always the same."
-    rng = rng or np.random.default_rng(0)  # only for rows that the examples do not determine
-    return initial_weights(
-        targets,
-        dims,
-        moments,
-        init="subspace",
-        init_scale=1.0,
-        affine=affine,
-        rng=rng,
-    )[0]
-
-
 def _problem_of_pairs(
     X,
     pairs,
@@ -439,7 +425,8 @@ def _problem_of_pairs(
         one.weight + other.weight,
     )
     gram = moments.gram.sum(axis=0) / 2  # every example is in two classes
-    start = _in_subspaces(targets, dims, moments, affine, rng)
+    rng = rng or np.random.default_rng(0)  # only for rows that the examples do not determine
+    start, _ = initial_weights(targets, dims, moments, affine=affine, rng=rng)
     solver = least_squares(targets, gram[None], alpha, affine)
     model = _PairRegression(targets, dims, solver, alpha, affine)
     return model, CapsuleParameters(start)
@@ -475,7 +462,9 @@ def _problems_of_two_labels(
         np.stack([each.gram[rows].sum(axis=0) for rows in with_label]),
         np.stack([each.weight[rows].sum() for rows in with_label]),
     )
-    start = _in_subspaces(capsule_targets(n_classes, "ovo"), dims, moments, affine, rng)
+    rng = rng or np.random.default_rng(0)
+    of_labels = capsule_targets(n_classes, "ovo")
+    start, _ = initial_weights(of_labels, dims, moments, affine=affine, rng=rng)
     solver = least_squares(targets, each.gram, alpha, affine)
     return CapsuleRegression(targets, dims, solver, alpha, affine), CapsuleParameters(start)
 
@@ -497,14 +486,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _checked(self, X):
         "Checked inputs, and the weights of the constant next to the others, in their precision."
-        check_is_fitted(self)
-        X = validate_inputs(
-            self,
-            X,
-            reset=False,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
+        X = fitted_inputs(self, X)
         weights = np.concatenate(
             [self.coef_, self.intercept_[..., None]],
             axis=-1,
@@ -570,6 +552,7 @@ class _Named(ClassifierMixin, TransformerMixin, BaseEstimator):
         return tags
 
 # %% ../../nbs/deeper/pairs.ipynb #pairs-33
+@dataclass(eq=False, repr=False)
 class CapsulePairClassifier(Saved, _Named):
     """Capsule regression for examples with two labels each, learned by EM.
 
@@ -615,44 +598,30 @@ class CapsulePairClassifier(Saved, _Named):
 
     _parameter_constraints = {
         "architecture": [StrOptions({"multiclass", "ovo"})],
-        "capsule_dim": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "capsule_dim": [COUNT],
+        "alpha": [NOT_NEGATIVE],
         "thresholds": ["array-like"],
         "patience": ["array-like"],
         "momentum": [Interval(Real, 0, 1, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [NOT_NEGATIVE],
+        "max_iter": [COUNT],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        capsule_dim: int = 8,
-        *,
-        architecture: str = "multiclass",
-        alpha: float = 1.0,
-        thresholds: Sequence = (0.0,),
-        patience: Sequence = (10,),
-        momentum: float = 0.0,
-        tol: float = 1e-4,
-        max_iter: int = 500,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.capsule_dim = capsule_dim
-        self.architecture = architecture
-        self.alpha = alpha
-        self.thresholds = thresholds
-        self.patience = patience
-        self.momentum = momentum
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    capsule_dim: int = 8
+    _: KW_ONLY
+    architecture: str = "multiclass"
+    alpha: float = 1.0
+    thresholds: Sequence = (0.0,)
+    patience: Sequence = (10,)
+    momentum: float = 0.0
+    tol: float = 1e-4
+    max_iter: int = 500
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(
@@ -727,14 +696,11 @@ class CapsulePairClassifier(Saved, _Named):
             steps = {"acceleration": SafeMomentum(self.momentum)}
         else:
             steps = {"momentum": self.momentum}
-        n_threads = None
-        if self.n_jobs is not None:
-            n_threads = effective_n_jobs(self.n_jobs)
         return steps | {
             "rounds": rounds,
             "tol": self.tol,
             "max_iter": self.max_iter,
-            "n_threads": n_threads,
+            "n_threads": thread_count(self.n_jobs),
             "progress": bool(self.verbose),
         }
 

@@ -7,12 +7,11 @@ __all__ = ['image_patches', 'normalise_contrast', 'sphere_filters', 'pooling_wei
 
 # %% ../../nbs/deeper/patches.ipynb #cell-002
 from collections.abc import Sequence
-from dataclasses import replace
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -20,16 +19,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import em
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, EMEstimator, thread_count
 from ..estimator.persistence import Saved
 from ..mixtures.estimator import GaussianMixture
 from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
-from capslit.mixtures.gaussian import (
-    MixtureParameters,
-    Mixtures,
-    MixtureStatistics,
-    mixture_parameters,
-)
+from ..mixtures.gaussian import Mixtures, mixture_parameters
 from capslit.validation import (
     atomic,
     check_image_shape,
@@ -72,7 +66,7 @@ def _whitening_matrix(covariance, floor):
 class _EqualSpheres(Mixtures):
     "Mixtures of Gaussians with one variance, common to all directions and components."
 
-    def m_step(self, parameters, statistics: MixtureStatistics) -> MixtureParameters:
+    def m_step(self, parameters, statistics):
         "MixtureParameters from statistics."
         new = super().m_step(parameters, statistics)
         share = np.exp(new.log_weights)[..., None]
@@ -307,13 +301,11 @@ class _PooledCodes:
         "Where blocks of images begin, and function(block)."
         starts = range(0, len(X), block)
         blocks = (X[start : start + block] for start in starts)
-        n_threads = None
-        if self.n_jobs is not None:
-            n_threads = effective_n_jobs(self.n_jobs)
-        with em.threads(n_threads) as pool:
+        with em.threads(thread_count(self.n_jobs)) as pool:
             yield from zip(starts, em.ordered_map(function, blocks, pool))
 
 # %% ../../nbs/deeper/patches.ipynb #cell-044
+@dataclass(eq=False, repr=False)
 class PatchFeatures(
     _PooledCodes,
     ClassNamePrefixFeaturesOutMixin,
@@ -389,60 +381,39 @@ class PatchFeatures(
 
     _parameter_constraints = {
         **EMEstimator._parameter_constraints,
-        "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "n_components": [StrOptions({"auto"}), COUNT],
         "n_factors": [Interval(Integral, 0, None, closed="left")],
-        "patch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "stride": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "pooling": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), list, tuple],
+        "patch_size": [StrOptions({"auto"}), COUNT],
+        "stride": [StrOptions({"auto"}), COUNT],
+        "pooling": [StrOptions({"auto"}), COUNT, list, tuple],
         "coding": [StrOptions({"responsibilities", "evidence"})],
-        "temperature": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "contrast": [Interval(Real, 0, None, closed="left")],
-        "whitening": [Interval(Real, 0, None, closed="left"), None],
-        "n_outputs": [Interval(Integral, 1, None, closed="left"), None],
+        "temperature": [StrOptions({"auto"}), NOT_NEGATIVE],
+        "contrast": [NOT_NEGATIVE],
+        "whitening": [NOT_NEGATIVE, None],
+        "n_outputs": [COUNT, None],
         "image_shape": ["array-like", None],
         "n_patches": [Interval(Integral, 2, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        n_components: int | str = "auto",
-        *,
-        n_factors: int = 0,
-        patch_size: Any = "auto",
-        stride: Any = "auto",
-        pooling: Any = "auto",
-        coding: str = "responsibilities",
-        temperature: Any = "auto",
-        contrast: float = 0.1,
-        whitening: Any = 0.1,
-        n_outputs: int | None = None,
-        image_shape: Any = None,
-        n_patches: int = 50_000,
-        tol: float = 1e-2,
-        patience: int = 3,
-        max_iter: int = 100,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.n_factors = n_factors
-        self.patch_size = patch_size
-        self.stride = stride
-        self.pooling = pooling
-        self.coding = coding
-        self.temperature = temperature
-        self.contrast = contrast
-        self.whitening = whitening
-        self.n_outputs = n_outputs
-        self.image_shape = image_shape
-        self.n_patches = n_patches
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int | str = "auto"
+    _: KW_ONLY
+    n_factors: int = 0
+    patch_size: Any = "auto"
+    stride: Any = "auto"
+    pooling: Any = "auto"
+    coding: str = "responsibilities"
+    temperature: Any = "auto"
+    contrast: float = 0.1
+    whitening: Any = 0.1
+    n_outputs: int | None = None
+    image_shape: Any = None
+    n_patches: int = 50_000
+    tol: float = 1e-2
+    patience: int = 3
+    max_iter: int = 100
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @atomic
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -8,16 +8,17 @@ __all__ = ['SHORTER', 'SharedCapsuleClassifier']
 # %% ../../nbs/deeper/sharing.ipynb #share-02
 import math
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from itertools import product
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, NOT_NEGATIVE
 from .. import em
 from ..arrays import asarray_like, namespace, to_numpy
 from ..capsules.classifier import PAPER, CapsuleClassifier
@@ -187,7 +188,7 @@ def _shared_problem(
     start = []
     for g in range(G):  # each window begins in the subspaces of what it sees
         seen = SecondMoments(of_class[:, g], moments.weight)
-        start.append(_in_subspaces(targets, dims, seen, affine, rng))
+        start.append(initial_weights(targets, dims, seen, affine=affine, rng=rng)[0][0])
     # subspaces are measured by Σ over T places: a single place needs √T times as much
     weights = _spread(np.stack(start, axis=1) * math.sqrt(T), places, p)
     gram = _gathered_gram(_with_prior(moments.gram, alpha, affine), places)
@@ -203,12 +204,6 @@ def _with_prior(grams, alpha, affine):
     if affine:
         prior[-1] = 0
     return grams.sum(axis=0) + np.diag(prior)
-
-
-def _in_subspaces(targets, dims, moments, affine, rng):
-    "Weights (m, d, p) of capsules in the subspaces of their classes."
-    start = {"init": "subspace", "init_scale": 1.0}
-    return initial_weights(targets, dims, moments, affine=affine, rng=rng, **start)[0][0]
 
 # %% ../../nbs/deeper/sharing.ipynb #share-43
 def _lower_layer(maps, places, n_inputs, affine=False):
@@ -328,7 +323,8 @@ def _layered_problem(
     patches = _gathered_gram(gram / largest, places).sum(axis=0)
     axes = np.linalg.eigh(patches)[1]
     maps = axes[:, ::-1].T[:n_maps]
-    plain = _in_subspaces(targets, dims, moments, affine, np.random.default_rng(rng))
+    rng = np.random.default_rng(rng)
+    plain = initial_weights(targets, dims, moments, affine=affine, rng=rng)[0][0]
     below = _lower_layer(maps, places, p, affine)
     weights = _best_upper(plain @ gram, gram, below) @ below
     model = _LayeredCapsuleRegression(
@@ -390,6 +386,7 @@ def _places_of(estimator, n_features):
 SHORTER = Schedule((0.8, 0.6, 0.4, 0.2, 0.0), (32, 16, 8, 4, 2), monitor="error")
 
 
+@dataclass(eq=False, repr=False)
 class SharedCapsuleClassifier(CapsuleClassifier):
     """Capsule regression for images, with weights that look at many places.
 
@@ -454,13 +451,13 @@ class SharedCapsuleClassifier(CapsuleClassifier):
             "verbose",
         )
     } | {
-        "capsule_dim": [Interval(Integral, 1, None, closed="left")],
+        "capsule_dim": [COUNT],
         "image_shape": ["array-like", None],
         "shifts": [StrOptions({"auto"}), Integral, "array-like"],
         "window": [Integral, "array-like", None],
-        "stride": [Interval(Integral, 1, None, closed="left"), None],
-        "n_maps": [Interval(Integral, 1, None, closed="left"), None],
-        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "stride": [COUNT, None],
+        "n_maps": [COUNT, None],
+        "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
     }
     _layout = 2
     _stored = ()
@@ -473,44 +470,24 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     online = None
     warm_start = False
 
-    def __init__(
-        self,
-        capsule_dim: int = 8,
-        *,
-        image_shape: Any = None,
-        shifts: Any = "auto",
-        window: Any = None,
-        stride: int | None = None,
-        n_maps: int | None = None,
-        alpha: float | str = "auto",
-        sharpness: float | str = "auto",
-        class_weight: Any = None,
-        schedule: Schedule | None = None,
-        tol: float = 0.0,
-        max_iter: int = 400,
-        fit_intercept: bool = True,
-        early_stopping: Any = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.capsule_dim = capsule_dim
-        self.image_shape = image_shape
-        self.shifts = shifts
-        self.window = window
-        self.stride = stride
-        self.n_maps = n_maps
-        self.alpha = alpha
-        self.sharpness = sharpness
-        self.class_weight = class_weight
-        self.schedule = schedule
-        self.tol = tol
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.early_stopping = early_stopping
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    capsule_dim: int = 8
+    _: KW_ONLY
+    image_shape: Any = None
+    shifts: Any = "auto"
+    window: Any = None
+    stride: int | None = None
+    n_maps: int | None = None
+    alpha: float | str = "auto"
+    sharpness: float | str = "auto"
+    class_weight: Any = None
+    schedule: Schedule | None = None
+    tol: float = 0.0
+    max_iter: int = 400
+    fit_intercept: bool = True
+    early_stopping: Any = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @classmethod
     def paper(cls, capsule_dim: int = 8, **parameters: Any) -> Self:

@@ -51,7 +51,7 @@ def compiled(
     except RuntimeError:  # there is no folder that could keep the result
         return njit(**options)(function)
 
-    def tolerant(*arguments: Any) -> Any:
+    def tolerant(*arguments):
         try:
             return kernel(*arguments)
         except OSError:  # it was compiled, but could not be kept

@@ -28,16 +28,16 @@ from ..validation import check_choice, check_number, check_type
 class _Model(Protocol):
     "What `fit` needs of a model. Parameters and statistics are NamedTuples of arrays (k, …)."
 
-    def e_step(self, parameters: tuple, batch: tuple, **options: Any) -> tuple:
+    def e_step(self, parameters, batch, **options):
         "Sums over the examples of a batch, among them `log_likelihood` (k,) and `weight` (k,)."
 
-    def m_step(self, parameters: tuple, statistics: tuple) -> tuple:
+    def m_step(self, parameters, statistics):
         "Parameters that fit the statistics, which were computed with `parameters`, best."
 
-    def objective(self, parameters: tuple, statistics: tuple) -> Any:
+    def objective(self, parameters, statistics):
         "What EM increases (k,)."
 
-    def block_rows(self, parameters: tuple) -> int:
+    def block_rows(self, parameters):
         "Examples per block."
 
 # %% ../../nbs/em/loop.ipynb #cell-004
@@ -59,18 +59,18 @@ def _options(rounds, current):
     }
 
 # %% ../../nbs/em/loop.ipynb #cell-004-2
-def _has_improved(score: np.ndarray, reference: np.ndarray, tol: float) -> np.ndarray:
+def _has_improved(score, reference, tol):
     "Which problems have a score that is better than `reference` by more than `tol`."
     # with tol = 0 any improvement counts
     return score < reference - tol
 
 
-def _round_is_over(since: np.ndarray, patience: np.ndarray) -> np.ndarray:
+def _round_is_over(since, patience):
     "Which problems have had as many iterations `since` an improvement as they have patience."
     return since >= patience
 
 
-def _cannot_improve(score: np.ndarray, monitor: str) -> np.ndarray:
+def _cannot_improve(score, monitor):
     """Which problems have nothing left to gain: an error rate of zero, or no examples (NaN).
 
     An objective can always grow.
@@ -91,7 +91,7 @@ class _Stage:
     patience: np.ndarray
 
     @classmethod
-    def after(cls, last: "_Stage | None", model: Any, state: State, rounds: tuple) -> "_Stage":
+    def after(cls, last, model, state, rounds):
         "The stage of a state: the last one, unless a round has ended."
         # states share this array until a round ends, so identity is enough
         if last is not None and last.round is state.round:

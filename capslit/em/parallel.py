@@ -78,7 +78,7 @@ def threads(n_threads: int | None = None) -> Iterator[Executor | None]:
 
 # %% ../../nbs/em/parallel.ipynb #cell-006
 @contextmanager
-def _defer_sigint() -> Iterator[None]:
+def _defer_sigint():
     "Ctrl-C during this block is acted on at its end."
     usual = signal.getsignal(signal.SIGINT)
     # only the main thread may set signal handlers

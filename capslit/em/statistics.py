@@ -147,7 +147,7 @@ class _TreeSum:
     def __init__(self):
         self.partial = []
 
-    def append(self, item: tuple) -> None:
+    def append(self, item):
         level = 0
         # two sums of 2^level items make one of 2^(level + 1), so rounding errors grow with log n
         # only
@@ -156,7 +156,7 @@ class _TreeSum:
             level = level + 1
         self.partial.append((level, item))
 
-    def total(self) -> tuple:
+    def total(self):
         if not self.partial:
             raise ValueError("items is empty; there is nothing to add")
         return reduce(

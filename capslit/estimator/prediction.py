@@ -8,8 +8,7 @@ __all__ = ['Method', 'fitting_source', 'map_blocks', 'by_blocks']
 # %% ../../nbs/estimator/prediction.ipynb #cell-002
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,17 +46,9 @@ def map_blocks(source: Source, function: Callable, rows: int, dtype: Any, shape:
     return source.collect(function, rows)
 
 # %% ../../nbs/estimator/prediction.ipynb #cell-004
-@dataclass(frozen=True)
-class _MethodOfBatch:
-    "A method of an estimator as a function of a batch."
-
-    estimator: Any
-    method: str
-    args: tuple
-    options: dict
-
-    def __call__(self, batch):
-        return getattr(self.estimator, self.method)(batch[0], *self.args, **self.options)
+def _answer_of(estimator, method, args, options, batch):
+    "What a method of an estimator gives for a batch."
+    return getattr(estimator, method)(batch[0], *args, **options)
 
 
 def _frozen(estimator):
@@ -78,7 +69,7 @@ def by_blocks(method: Method) -> Method:
         source = fitting_source(self, X)
         if source is None:
             return method(self, X, *args, **options)
-        answer = _MethodOfBatch(_frozen(self), method.__name__, args, options)
+        answer = partial(_answer_of, _frozen(self), method.__name__, args, options)
         dtype = None
         shape = ()
         if hasattr(source, "map"):  # a Dask array needs the type before anything is computed

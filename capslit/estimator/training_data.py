@@ -45,7 +45,7 @@ def is_tensor(X: Any) -> bool:
     return is_array_api_obj(X) and not is_numpy_array(X) and not is_pydata_sparse_array(X)
 
 
-def _precision(X: Any) -> np.dtype:
+def _precision(X):
     "The type of a floating-point array of any library, as NumPy names it."
     return np.dtype(str(X.dtype).rpartition(".")[2])
 
@@ -84,13 +84,13 @@ def encode(name: str, y: Any, classes: np.ndarray) -> np.ndarray:
     return index
 
 
-def _encoded(batch: tuple, start: int, name: str, classes: np.ndarray) -> tuple:
+def _encoded(batch, start, name, classes):
     "A batch with its labels as indices."
     x, y, weight = batch
     return x, encode(name, y, classes), weight
 
 
-def _reweighted(batch: tuple, start: int, factors: np.ndarray) -> tuple:
+def _reweighted(batch, start, factors):
     "A batch (x, y, weight) with weights multiplied by the factor of the class."
     x, y, weight = batch
     xp = namespace(x)

@@ -7,16 +7,16 @@ __all__ = ['FARTHEST', 'FactorialHMM']
 
 # %% ../../nbs/factorial/hmm.ipynb #hmm-02
 import math
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, NOT_NEGATIVE, EMEstimator
 from ..estimator.persistence import Saved
 from capslit.factorial.chains import (
     ChainParameters,
@@ -320,6 +320,7 @@ class _ChainsStates(_ChainsDensities, TransformerMixin):
         return self.decode(X, lengths)[1]
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-066
+@dataclass(eq=False, repr=False)
 class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
     """Factorial hidden Markov model: several Markov chains whose outputs add up.
 
@@ -384,39 +385,25 @@ class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
 
     _parameter_constraints = {
         **EMEstimator._parameter_constraints,
-        "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "n_states": [Interval(Integral, 1, None, closed="left")],
+        "n_chains": [COUNT],
+        "n_states": [COUNT],
         "e_step": [StrOptions({"exact", "mean_field"})],
-        "min_noise": [Interval(Real, 0, None, closed="left")],
-        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
+        "min_noise": [NOT_NEGATIVE],
+        "n_sweeps": [COUNT],
     }
 
-    def __init__(
-        self,
-        n_chains: int = 2,
-        n_states: int = 2,
-        *,
-        e_step: str = "exact",
-        n_init: int = 5,
-        tol: float = 1e-4,
-        patience: int = 3,
-        max_iter: int = 300,
-        min_noise: float = 1e-6,
-        n_sweeps: int = 3,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_chains = n_chains
-        self.n_states = n_states
-        self.e_step = e_step
-        self.n_init = n_init
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.min_noise = min_noise
-        self.n_sweeps = n_sweeps
-        self.random_state = random_state
-        self.verbose = verbose
+    n_chains: int = 2
+    n_states: int = 2
+    _: KW_ONLY
+    e_step: str = "exact"
+    n_init: int = 5
+    tol: float = 1e-4
+    patience: int = 3
+    max_iter: int = 300
+    min_noise: float = 1e-6
+    n_sweeps: int = 3
+    random_state: Any = None
+    verbose: int = 0
 
 # %% ../../nbs/factorial/hmm.ipynb #cell-067
 def _checked_rows(estimator, X, **options):

@@ -8,9 +8,8 @@ __all__ = ['FactorialVectorQuantizer']
 # %% ../../nbs/factorial/quantizer.ipynb #cell-002
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from threadpoolctl import threadpool_limits
 
@@ -30,7 +29,7 @@ from capslit.factorial.model import (
     state_names,
     state_rows,
 )
-from ..estimator.base import EMEstimator, InformationCriteria
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
@@ -41,7 +40,7 @@ from capslit.validation import (
     check_spread,
     error_context,
     scaled_inputs,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-005
@@ -157,9 +156,7 @@ class _CheckedInputs:
 
     def _checked(self, X):
         "X (n, p) in double precision, in the range of the observable."
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(self, X, reset=False, dtype=np.float64, order="C")
+        X = fitted_inputs(self, X, dtype=np.float64)
         _check_range(X, self.observable)
         return X
 
@@ -456,6 +453,7 @@ class _DensityMixin(InformationCriteria, _StatesMixin):
         return state_names("vector", self.priors_.shape)
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-021
+@dataclass(eq=False, repr=False)
 class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     """Factorial vector quantisation, learned by EM.
 
@@ -537,56 +535,36 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     _kinds = tuple(E_STEPS.values())
 
     _parameter_constraints = {
-        "n_vectors": [Interval(Integral, 1, None, closed="left")],
-        "n_states": [Interval(Integral, 1, None, closed="left")],
+        "n_vectors": [COUNT],
+        "n_states": [COUNT],
         "e_step": [StrOptions(set(E_STEPS)), *E_STEPS.values()],
         "observable": [StrOptions({"gaussian", "bernoulli", "poisson"})],
-        "noise": [Interval(Real, 0, None, closed="neither"), StrOptions({"learned"})],
+        "noise": [POSITIVE, StrOptions({"learned"})],
         "priors": [StrOptions({"equal", "learned"})],
         "init": [StrOptions({"kmeans", "points", "random"})],
-        "ridge": [Interval(Real, 0, None, closed="left")],
-        "min_noise": [Interval(Real, 0, None, closed="neither")],
+        "ridge": [NOT_NEGATIVE],
+        "min_noise": [POSITIVE],
         **EMEstimator._parameter_constraints,
     }
 
-    def __init__(
-        self,
-        n_vectors: int = 2,
-        n_states: int = 2,
-        *,
-        e_step: Any = "exact",
-        observable: str = "gaussian",
-        noise: Any = "learned",
-        priors: str = "equal",
-        init: str = "kmeans",
-        n_init: int = 10,
-        ridge: float = 1e-6,
-        min_noise: float = 1e-6,
-        tol: float = 1e-4,
-        patience: int = 5,
-        max_iter: int = 200,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_vectors = n_vectors
-        self.n_states = n_states
-        self.e_step = e_step
-        self.observable = observable
-        self.noise = noise
-        self.priors = priors
-        self.init = init
-        self.n_init = n_init
-        self.ridge = ridge
-        self.min_noise = min_noise
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.acceleration = acceleration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_vectors: int = 2
+    n_states: int = 2
+    _: KW_ONLY
+    e_step: Any = "exact"
+    observable: str = "gaussian"
+    noise: Any = "learned"
+    priors: str = "equal"
+    init: str = "kmeans"
+    n_init: int = 10
+    ridge: float = 1e-6
+    min_noise: float = 1e-6
+    tol: float = 1e-4
+    patience: int = 5
+    max_iter: int = 200
+    acceleration: Any = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @classmethod
     def _from_older(cls, layout, arrays, description):

@@ -29,7 +29,7 @@ from capslit.validation import (
     check_shape,
     check_weights,
     error_context,
-    validate_inputs,
+    fitted_inputs,
 )
 from .estimator import log_shares
 from capslit.mixtures.factor_analysers import (
@@ -78,15 +78,7 @@ class _ClassDensities:
         """log P(x|class) (n, n_classes); with tangents (n, t, p), of examples that may
         have moved along them.
         """
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        X = fitted_inputs(self, X)
         options = {} if tangents is None else {"tangents": tangents}
         first = self.densities_[0]
         _check_takes(options, first, first.score_samples)
@@ -465,14 +457,7 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         """
         check_is_fitted(self)
         classes, order = self._extended(label)
-        with error_context("X"):
-            X = validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        X = fitted_inputs(self, X)
         if tangents is not None:
             tangents = _checked_tangents(X, tangents)
         density = self._density()

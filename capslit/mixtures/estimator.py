@@ -8,7 +8,7 @@ __all__ = ['WARM_START_HINT', 'MixtureExamples', 'centred', 'nearest', 'start_la
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-03
 import warnings
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +17,12 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import em
 from ..arrays import to_numpy
-from ..estimator.base import EMEstimator, InformationCriteria
+from ..estimator.base import COUNT, NOT_NEGATIVE, EMEstimator, InformationCriteria
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
@@ -37,8 +37,7 @@ from capslit.validation import (
     check_size,
     check_spread,
     check_values,
-    error_context,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-069
@@ -48,7 +47,7 @@ class MixtureExamples:
     """
 
     _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_components": [COUNT],
         **EMEstimator._parameter_constraints,
         "init_params": [StrOptions({"kmeans", "k-means++", "random", "random_from_data"})],
         "warm_start": ["boolean"],
@@ -165,15 +164,7 @@ class MixtureDensities(DensityMixin):
     """
 
     def _checked(self, X):
-        check_is_fitted(self)
-        with error_context("X"):
-            return validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        return fitted_inputs(self, X)
 
     def _log_joint(self, X):
         "log π_j + log N_j(x) (n, m)."
@@ -387,6 +378,7 @@ class _GaussianStart(MixtureExamples):
         return model, MixtureParameters(*map(np.concatenate, zip(*starts)))
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-082
+@dataclass(eq=False, repr=False)
 class GaussianMixture(
     EMEstimator, _GaussianStart, MixtureDensities, InformationCriteria, Saved, BaseEstimator
 ):
@@ -467,46 +459,28 @@ class GaussianMixture(
     _parameter_constraints = {
         **MixtureExamples._parameter_constraints,
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
-        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "reg_covar": [NOT_NEGATIVE],
         "weights_init": ["array-like", None],
         "means_init": ["array-like", None],
         "precisions_init": ["array-like", None],
     }
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        covariance_type: str = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 500,
-        n_init: int = 1,
-        init_params: str = "kmeans",
-        weights_init: Any = None,
-        means_init: Any = None,
-        precisions_init: Any = None,
-        patience: int = 3,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.patience = patience
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    n_components: int = 1
+    _: KW_ONLY
+    covariance_type: str = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 500
+    n_init: int = 1
+    init_params: str = "kmeans"
+    weights_init: Any = None
+    means_init: Any = None
+    precisions_init: Any = None
+    patience: int = 3
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
 
     @atomic
     def fit(

@@ -8,7 +8,8 @@ __all__ = ['SHARES', 'Noise', 'as_noise', 'MixtureOfFactorAnalyzers']
 # %% ../../nbs/mixtures/factor_analysers.ipynb #fa-02
 import warnings
 from copy import copy
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import Any
 import numpy as np
 from scipy.special import logsumexp
@@ -17,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
-from ..estimator.base import InformationCriteria
+from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, InformationCriteria
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .stacking import stack
 from .estimator import centred, checked_means, start_labels
@@ -63,9 +64,9 @@ class Noise(BaseEstimator):
 
     _parameter_constraints = {
         "kind": [StrOptions({"diagonal", "isotropic", "auto"})],
-        "added": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
-        "minimum": [Interval(Real, 0, None, closed="left")],
-        "unit": [Interval(Real, 0, None, closed="neither"), None],
+        "added": [NOT_NEGATIVE, StrOptions({"auto"})],
+        "minimum": [NOT_NEGATIVE],
+        "unit": [POSITIVE, None],
     }
 
     def __init__(
@@ -489,6 +490,7 @@ def _member(weight, m, r, kind, share):
     }
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #cell-025
+@dataclass(eq=False, repr=False)
 class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
 
@@ -603,7 +605,7 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
-        "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "n_components": [COUNT, StrOptions({"auto"})],
         "n_factors": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "weights_init": ["array-like", None],
         "noise": [*Noise._parameter_constraints["kind"], Noise],
@@ -612,46 +614,25 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
         "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
     }
 
-    def __init__(
-        self,
-        n_components: int | str = 1,
-        n_factors: int | str = 2,
-        *,
-        noise: Any = "diagonal",
-        tied: bool | str = False,
-        stacked: bool = False,
-        responsibilities: str = "soft",
-        init_params: str = "pca",
-        weights_init: Any = None,
-        means_init: Any = None,
-        n_init: int = 1,
-        tol: float = 1e-3,
-        patience: int = 3,
-        max_iter: int = 500,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.n_factors = n_factors
-        self.noise = noise
-        self.tied = tied
-        self.stacked = stacked
-        self.responsibilities = responsibilities
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.n_init = n_init
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.acceleration = acceleration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    n_components: int | str = 1
+    n_factors: int | str = 2
+    _: KW_ONLY
+    noise: Any = "diagonal"
+    tied: bool | str = False
+    stacked: bool = False
+    responsibilities: str = "soft"
+    init_params: str = "pca"
+    weights_init: Any = None
+    means_init: Any = None
+    n_init: int = 1
+    tol: float = 1e-3
+    patience: int = 3
+    max_iter: int = 500
+    acceleration: Any = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
 
     def _validate_params(self):
         super()._validate_params()

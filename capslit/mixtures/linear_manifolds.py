@@ -7,8 +7,8 @@ __all__ = ['MixtureOfPCA']
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-002
 import math
-from dataclasses import replace
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Real
 from typing import Any, Self
 import numpy as np
 from scipy.special import logsumexp
@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import randomized_svd
 from .. import em
 from ..arrays import to_numpy
-from ..estimator.base import EMEstimator
+from ..estimator.base import COUNT, POSITIVE, EMEstimator
 from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 from ..validation import as_floating, atomic, check_number, check_shape, check_values
@@ -391,6 +391,7 @@ def _signed(columns):
     return columns * np.where(values < 0, -1, 1)
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-027
+@dataclass(eq=False, repr=False)
 class MixtureOfPCA(_Mixture):
     """Mixture of PCA, learned by EM: responsibilities follow from squared
     reconstruction errors.
@@ -452,47 +453,28 @@ class MixtureOfPCA(_Mixture):
 
     _parameter_constraints = {
         **_Mixture._parameter_constraints,
-        "n_dims": [Interval(Integral, 1, None, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "n_dims": [COUNT],
+        "temperature": [POSITIVE, StrOptions({"auto"})],
         "explained_variance": [Interval(Real, 0, 1, closed="right"), None],
     }
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        n_dims: int = 2,
-        *,
-        responsibilities: str = "soft",
-        temperature: float | str = "auto",
-        explained_variance: Any = None,
-        init_params: str = "kmeans",
-        means_init: Any = None,
-        n_init: int = 1,
-        tol: float = 1e-3,
-        patience: int = 3,
-        max_iter: int = 500,
-        acceleration: Any = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.n_dims = n_dims
-        self.responsibilities = responsibilities
-        self.temperature = temperature
-        self.explained_variance = explained_variance
-        self.init_params = init_params
-        self.means_init = means_init
-        self.n_init = n_init
-        self.tol = tol
-        self.patience = patience
-        self.max_iter = max_iter
-        self.acceleration = acceleration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
+    n_components: int = 1
+    n_dims: int = 2
+    _: KW_ONLY
+    responsibilities: str = "soft"
+    temperature: float | str = "auto"
+    explained_variance: Any = None
+    init_params: str = "kmeans"
+    means_init: Any = None
+    n_init: int = 1
+    tol: float = 1e-3
+    patience: int = 3
+    max_iter: int = 500
+    acceleration: Any = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
 
     def _size(self, X):
         return self.n_components, _checked_directions("n_dims", self.n_dims, X)

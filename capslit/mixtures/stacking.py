@@ -35,15 +35,15 @@ class _FixedDensities:
     Batches are (log-densities (b, m), weight (b,) or None).
     """
 
-    def block_rows(self, parameters: _Weights) -> int:
+    def block_rows(self, parameters):
         "Examples per block."
         return max(256, 2**18 // parameters.log_weights.size)
 
-    def objective(self, parameters: _Weights, statistics: _WeightStatistics) -> Any:
+    def objective(self, parameters, statistics):
         "Log-likelihood (k,)."
         return statistics.log_likelihood
 
-    def e_step(self, parameters: _Weights, batch: tuple) -> _WeightStatistics:
+    def e_step(self, parameters, batch):
         "WeightStatistics of a batch."
         log_p, weight = batch
         if weight is None:
@@ -55,7 +55,7 @@ class _FixedDensities:
             weight=np.full(len(r), weight.sum()),
         )
 
-    def m_step(self, parameters: _Weights, statistics: _WeightStatistics) -> _Weights:
+    def m_step(self, parameters, statistics):
         "The mean responsibilities (stack-step)."
         return _Weights(log_proportions(statistics.mass))
 

@@ -8,15 +8,16 @@ __all__ = ['BORDERS', 'TANGENTS', 'ROWS', 'COLUMNS', 'smooth', 'tangent_vectors'
 # %% ../../nbs/mixtures/tangents.ipynb #cell-002
 from collections.abc import Sequence
 from itertools import product
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from scipy.ndimage import correlate1d
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, NOT_NEGATIVE
 from .. import em
 from ..estimator.persistence import Saved
 from capslit.validation import (
@@ -30,8 +31,7 @@ from capslit.validation import (
     check_number,
     check_shape,
     check_values,
-    error_context,
-    validate_inputs,
+    fitted_inputs,
 )
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-005
@@ -523,15 +523,7 @@ class _Search(_Planes):
         (n, n_neighbors) array of tangent distances (not squared), if `return_distance`
         (n, n_neighbors) integer array of rows of the training examples, the nearest first
         """
-        check_is_fitted(self)
-        with error_context("X"):
-            X = validate_inputs(
-                self,
-                X,
-                reset=False,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        X = fitted_inputs(self, X)
         if n_neighbors is None:
             n_neighbors = self.n_neighbors
         limit = len(self.examples_)
@@ -574,6 +566,7 @@ class _Search(_Planes):
         return np.sqrt(squares) * self.scale_, rows
 
 # %% ../../nbs/mixtures/tangents.ipynb #cell-062
+@dataclass(eq=False, repr=False)
 class TangentDistanceClassifier(ClassifierMixin, _Search):
     """Nearest-neighbour classifier with tangent distance, which is small for images that differ by
     a small motion.
@@ -620,39 +613,27 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
     """
 
     _parameter_constraints = {
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "n_neighbors": [COUNT],
         "sides": [Interval(Integral, 0, 2, closed="both")],
-        "sigma": [Interval(Real, 0, None, closed="left")],
+        "sigma": [NOT_NEGATIVE],
         "kinds": ["array-like", str],
         "image_shape": ["array-like", None],
-        "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
-        "spring": [Interval(Real, 0, None, closed="left")],
+        "n_candidates": [COUNT, None],
+        "spring": [NOT_NEGATIVE],
         "mode": [StrOptions(set(BORDERS))],
-        "n_jobs": [Interval(Integral, 1, None, closed="left"), None],
+        "n_jobs": [COUNT, None],
     }
 
-    def __init__(
-        self,
-        n_neighbors: int = 1,
-        *,
-        sides: int = 2,
-        sigma: float = 0.5,
-        kinds: Sequence[str] = TANGENTS,
-        image_shape: Any = None,
-        n_candidates: int | None = None,
-        spring: float = 0.01,
-        mode: str = "constant",
-        n_jobs: int | None = None,
-    ):
-        self.n_neighbors = n_neighbors
-        self.sides = sides
-        self.sigma = sigma
-        self.kinds = kinds
-        self.image_shape = image_shape
-        self.n_candidates = n_candidates
-        self.spring = spring
-        self.mode = mode
-        self.n_jobs = n_jobs
+    n_neighbors: int = 1
+    _: KW_ONLY
+    sides: int = 2
+    sigma: float = 0.5
+    kinds: Sequence[str] = TANGENTS
+    image_shape: Any = None
+    n_candidates: int | None = None
+    spring: float = 0.01
+    mode: str = "constant"
+    n_jobs: int | None = None
 
     @atomic
     def fit(self, X: Any, y: Any) -> Self:

@@ -35,7 +35,7 @@ from .mutants import mutants, relations, same
 from ..validation import check_choice, check_count, check_type
 
 # %% ../../nbs/proofs/claims.ipynb #cell-004
-def _draw(rng: np.random.Generator, symbol: sympy.Basic, domain: Any = None):
+def _draw(rng, symbol, domain=None):
     "A random value of `symbol`: an integer, or a float that stands for itself exactly."
     if domain is None:
         domain = (-3.0, 3.0)
@@ -93,7 +93,7 @@ FUNCTIONS = {  # those that mpmath calls otherwise, from its context
 
 # %% ../../nbs/proofs/claims.ipynb #cell-011
 @lru_cache(maxsize=None)
-def _evaluator(e: sympy.Basic, context: Any = mpmath.mp):
+def _evaluator(e, context=mpmath.mp):
     "A function that computes the sympy expression `e` in an environment of values of `context`."
     if isinstance(e, (sympy.Integral, sympy.Sum)):
         return _formal_evaluator(e, context)
@@ -128,12 +128,12 @@ def _evaluator(e: sympy.Basic, context: Any = mpmath.mp):
 
 # %% ../../nbs/proofs/claims.ipynb #cell-012
 @lru_cache(maxsize=10_000)
-def _number(e: sympy.Basic, bits: int):
+def _number(e, bits):
     "The number `e`, to the precision that mpmath has at the time: so many bits."
     return mpmath.mpmathify(e if e.is_Float else e.evalf(mpmath.mp.dps + 5))
 
 
-def _constant_evaluator(e: sympy.Basic, context: Any):
+def _constant_evaluator(e, context):
     "`evaluator` of a number or truth value, exact or to the digits asked for at the time."
     if e in (sympy.true, sympy.false, sympy.oo, -sympy.oo) or e.is_Integer:
         exact = {sympy.oo: mpmath.inf, -sympy.oo: -mpmath.inf, sympy.true: True, sympy.false: False}
@@ -145,7 +145,7 @@ def _constant_evaluator(e: sympy.Basic, context: Any):
     return lambda env: _number(e, mpmath.mp.prec)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-013
-def _formal_evaluator(e: sympy.Basic, context: Any):
+def _formal_evaluator(e, context):
     "`evaluator` of an integral or sum; a value free of outer bound variables is remembered."
     f = _evaluator(e.function, context)
     free = e.free_symbols
@@ -191,7 +191,7 @@ class _NoValue(ArithmeticError):
 class _Environment:
     "Values of symbols at one point: drawn when first asked for, or bound by an integral or sum."
 
-    def __init__(self, points: Any, index: int, number: Callable):
+    def __init__(self, points, index, number):
         self.number = number
         self.points = points
         self.index = index
@@ -220,11 +220,11 @@ class _Points:
 
     def __init__(
         self,
-        domain: Mapping | None = None,
-        where: sympy.Basic = sympy.true,
-        seed: int = 0,
-        define: Mapping | None = None,
-        functions: Mapping | None = None,
+        domain=None,
+        where=sympy.true,
+        seed=0,
+        define=None,
+        functions=None,
     ):
         self.domain = dict(domain or {})
         self.where = where
@@ -233,7 +233,7 @@ class _Points:
         self.environments = {}
         self.functions = {str(f): g for f, g in (functions or {}).items()}
 
-    def chosen(self, index: int):
+    def chosen(self, index):
         "Values of the symbols that have a domain, such that `where` holds."
         for attempt in range(1000):
             rng = random.Random(f"{self.seed}/{index}/{attempt}")
@@ -243,7 +243,7 @@ class _Points:
                 return point
         raise ValueError(f"where: no admissible point found for {self.where}")
 
-    def values(self, exprs: Sequence, index: int, digits: int | None = None):
+    def values(self, exprs, index, digits=None):
         """The values of `exprs` at point number `index`, and the point in words.
 
         The values have so many digits, or are computed in double precision.
@@ -296,7 +296,7 @@ class Check:
     quick: Callable[[Any], Verdict] | None = None  # a cheap run, which may fail or be inexact
 
 # %% ../../nbs/proofs/claims.ipynb #cell-021
-def _nonzero_value(expr: sympy.Expr):
+def _nonzero_value(expr):
     "A counterexample to `expr == 0` at one random point, in words, or an empty string."
     # what is left of unknown functions may have any value, so each gets one
     unknown = expr.atoms(AppliedUndef, sympy.Derivative)
@@ -310,7 +310,7 @@ def _nonzero_value(expr: sympy.Expr):
         return ""
 
 # %% ../../nbs/proofs/claims.ipynb #cell-022
-def _unnoted(function: Callable, *args):
+def _unnoted(function, *args):
     "What a function that calls nothing of the package returns; the profiler is set aside for it."
     profiler = sys.getprofile()
     sys.setprofile(None)
@@ -320,7 +320,7 @@ def _unnoted(function: Callable, *args):
         sys.setprofile(profiler)
 
 
-def _settle(relation: sympy.Basic, expr: sympy.Expr, simplify: Callable):
+def _settle(relation, expr, simplify):
     "The verdict on `expr`, which is lhs − rhs of `relation`."
     expr = expr.doit()
     if isinstance(relation, sympy.Eq):
@@ -361,7 +361,7 @@ def names(exprs: Sequence, functions: bool = False):
     return {sympy.pretty(sympy.Symbol(str(s))) for s in symbols}
 
 
-def _fixed_bounds(statement: Any):
+def _fixed_bounds(statement):
     "The sums and products of `statement` that have a number of terms, in words."
     fixed = set()
     for relation in relations(statement):
@@ -372,9 +372,7 @@ def _fixed_bounds(statement: Any):
     return [f"{v} = {low}, …, {high}" for v, low, high in sorted(fixed, key=str)]
 
 # %% ../../nbs/proofs/claims.ipynb #symbols-followed
-def _reach(
-    statement: sympy.Basic, given: sympy.Basic, compared: sympy.Basic, prepare: Callable | None
-):
+def _reach(statement, given, compared, prepare):
     """The names of what stays a symbol from the `statement` to what is `compared`; ValueError for
     one that became a number.
 
@@ -464,7 +462,7 @@ def symbolic(
     return Check("symbolic", run, "by algebra")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-026
-def _compare(relation: sympy.Basic, lhs: Any, rhs: Any, tol: float, scale: float):
+def _compare(relation, lhs, rhs, tol, scale):
     "Whether two numbers satisfy `relation` up to `tol`·`scale`; strict inequalities strictly."
     gap = lhs - rhs
     slack = tol * scale
@@ -541,8 +539,6 @@ def implementation(
     points: int = 5,
     tol: float = 1e-12,
     define: Mapping | None = None,
-    where: sympy.Basic = sympy.true,
-    digits: int = 30,
 ):
     """`numeric` with the package's NumPy code, functions of floats, for the sympy `functions`."""
 
@@ -550,7 +546,7 @@ def implementation(
         return lambda *args: mpmath.mpf(float(np.asarray(function(*map(float, args))).item()))
 
     code = {f: in_floats(g) for f, g in functions.items()}  # doubles in, doubles out
-    check = numeric(domain, points, digits, tol, define, code, where)
+    check = numeric(domain, points, 30, tol, define, code)
     about = f"{points} random points, relative error below {tol:g}"
     return Check("implementation", check.run, about, check.quick)
 
@@ -605,11 +601,8 @@ def monte_carlo(
     domain: Mapping | None = None,
     n: int = 100_000,
     points: int = 1,
-    width: int = 5,
-    define: Mapping | None = None,
-    where: sympy.Basic = sympy.true,
 ):
-    """The statement holds within `width` standard errors of estimates by sampling.
+    """The statement holds within five standard errors of estimates by sampling.
 
     `estimates` maps a sympy function to a Python function `(rng, n, *args)` that returns the mean
     of n samples and its standard error.
@@ -627,9 +620,9 @@ def monte_carlo(
         return at
 
     def end(shift):
-        return _Points(domain, where, 0, define, {f: moved(f, shift) for f in estimates})
+        return _Points(domain, functions={f: moved(f, shift) for f in estimates})
 
-    ends = end(-width), end(width)  # all estimates at the lower and at the upper end
+    ends = end(-5), end(5)  # all estimates at the lower and at the upper end
 
     def run(statement):
         for relation in relations(statement):
@@ -642,12 +635,12 @@ def monte_carlo(
                 reached = {sympy.Eq: below and above, sympy.Le: below, sympy.Ge: above}
                 if not reached[relation.func]:
                     off = (low + high) / 2
-                    error = (high - low) / (2 * width)
+                    error = (high - low) / 10
                     found = f"off by {mpmath.nstr(off, 3)} ± {mpmath.nstr(error, 2)}"
                     return Verdict(False, f"{found} at {point[0]}")
-        return Verdict(True, f"within {width} standard errors of {n:,} samples")
+        return Verdict(True, f"within 5 standard errors of {n:,} samples")
 
-    return Check("monte carlo", run, f"{n:,} samples, {width} standard errors")
+    return Check("monte carlo", run, f"{n:,} samples, 5 standard errors")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-038
 def on_problems(generate: Callable, count: int = 10, tol: float = 1e-9):
@@ -737,7 +730,7 @@ def _functions_called():
         sys.setprofile(before)
 
 
-def _claims_of_code(codes: set):
+def _claims_of_code(codes):
     """The claims that the docstrings of the package's functions among `codes` name; the checks' own
     code left out.
     """
@@ -846,7 +839,7 @@ class Report:
         )
 
 # %% ../../nbs/proofs/claims.ipynb #quick-runs
-def _accepts(run: Callable | None, statement: Any):
+def _accepts(run, statement):
     "Whether a quick run accepts a statement; not if there is none or it fails."
     if run is None:
         return False
@@ -856,7 +849,7 @@ def _accepts(run: Callable | None, statement: Any):
         return False
 
 
-def _tried(check: Check, altered: Any, quick: bool):
+def _tried(check, altered, quick):
     "The verdict of a check on an altered statement; if `quick`, its quick run may reject."
     if quick:
         with suppress(Exception):  # it cannot compute everything
@@ -1043,14 +1036,14 @@ def tag(name: str, *content, **attributes):
     return f"<{name}{given}>{''.join(content)}</{name}>"
 
 
-def _formula(tex: str):
+def _formula(tex):
     "A formula that MathJax renders, in Jupyter and in the book."
     if tex:
         return tag("span", escape(f"\\({tex}\\)"), class_="math notranslate nohighlight")
     return ""
 
 
-def _marked(name: str, verdict: Verdict):
+def _marked(name, verdict):
     "A check's name with the reach and the mark of its verdict, and the class of both."
     shown = escape(f"{name} {verdict.reach}".rstrip())
     if verdict.holds:
@@ -1058,7 +1051,7 @@ def _marked(name: str, verdict: Verdict):
     return (f"✗ {shown}", "claim-fail")
 
 # %% ../../nbs/proofs/claims.ipynb #cell-048
-def _check_html(name: str, about: str, verdict: Verdict):
+def _check_html(name, about, verdict):
     "A check and its evidence, as a row of a table."
     shown, status = _marked(name, verdict)
     return tag(
@@ -1069,7 +1062,7 @@ def _check_html(name: str, about: str, verdict: Verdict):
     )
 
 
-def _trial_html(trial: _Trial):
+def _trial_html(trial):
     "A mutant and its fate, as a row of a table."
     if trial.equivalent:
         status = "claim-equivalent"
@@ -1083,7 +1076,7 @@ def _trial_html(trial: _Trial):
     return tag("tr", tag("td", escape(trial.name)), tag("td", escape(fate)), class_=status)
 
 # %% ../../nbs/proofs/claims.ipynb #cell-049
-def _report_html(r: Report):
+def _report_html(r):
     "A Report as an HTML element of class claim, with the claim's anchor."
     evidence = f"Evidence: {r.killed} of {r.tried} mutants rejected"
     if r.equivalents:

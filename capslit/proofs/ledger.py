@@ -9,7 +9,7 @@ __all__ = ['NAMED', 'REQUIRED', 'SOURCES', 'collect', 'numbered', 'Ledger', 'is_
 import json
 import linecache
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from graphlib import TopologicalSorter
@@ -21,7 +21,7 @@ from pathlib import Path
 from .claims import REPORT_MIME, Report, collecting, tag
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-004
-def _collect_notebook(notebook: str | Path):
+def _collect_notebook(notebook):
     "The Claims that the `#| claim` cells of one `notebook` make, in order, not yet checked."
     notebook = Path(notebook)
     namespace = {"__name__": f"claims of {notebook.stem}"}
@@ -44,12 +44,12 @@ def _collect_notebook(notebook: str | Path):
     return claims
 
 
-def _chapter_of(notebook: str | Path):
+def _chapter_of(notebook):
     "The place of a notebook among the chapters: its folder and its name."
     return f"{notebook.parent.name}/{notebook.stem}"
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-005
-def _notebooks(path: str | Path):
+def _notebooks(path):
     "The notebooks below `path`, in the order of their names; FileNotFoundError if there is none."
     found = sorted(p for p in Path(path).rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
     if not found:  # a misspelt folder must not pass as a book without claims
@@ -64,7 +64,7 @@ def collect(path: str | Path):
     return Ledger(made for notebook in _notebooks(path) for made in _collect_notebook(notebook))
 
 # %% ../../nbs/proofs/ledger.ipynb #cell-007
-def _natural(id: str):
+def _natural(id):
     "A sort key: saul:2.9 < saul:2.10 < saul:A.1, and the papers' equations before our own."
     source, _, name = id.partition(":")
     key = []
@@ -176,7 +176,7 @@ class Ledger(dict):
         return _ledger_html(self)
 
 # %% ../../nbs/proofs/ledger.ipynb #shortest
-def _shortest_circle(start: str, needs: Mapping):
+def _shortest_circle(start, needs):
     """The shortest chain of `needs` that leads from `start` back to it, beginning with its least
     id. None if there is none.
     """
@@ -241,7 +241,7 @@ def survey(path: str | Path, n_jobs: int = 1, executed: str | Path | None = None
         return Ledger(chain(recorded, *pool.map(_some_reports, *zip(*tasks))))
 
 
-def _some_reports(notebook: str | Path, part: int, parts: int):
+def _some_reports(notebook, part, parts):
     "The Reports of every `parts`-th claim of a notebook, beginning with number `part`."
     return [made.report for made in _collect_notebook(notebook)[part::parts]]
 
@@ -257,7 +257,7 @@ SOURCES = {
 }
 
 
-def _number(id: str):
+def _number(id):
     """The name of a numbered equation, 'Saul 2.16' for saul:2.16; empty for a claim that has a
     title only.
     """
@@ -268,18 +268,8 @@ def _number(id: str):
         return f"EM routing {name}"
     return f"{source.capitalize()} {name}"
 
-
-def _chapter_titles(path: str | Path):
-    "The titles of the notebooks below `path` by the chapters' places among them."
-    titles = {}
-    for notebook in _notebooks(path):
-        first = json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]
-        heading = "".join(first["source"]).partition("\n")[0]
-        titles[_chapter_of(notebook)] = heading.lstrip("# ")
-    return titles
-
 # %% ../../nbs/proofs/ledger.ipynb #cell-016
-def _entry_html(r: Report, titles: Mapping, root: str):
+def _entry_html(r, titles):
     """A Report as an entry of the list: number, title and kind; when opened, a link to the place
     where it is derived.
     """
@@ -288,7 +278,7 @@ def _entry_html(r: Report, titles: Mapping, root: str):
     place = tag(
         "a",
         f"Derived and checked in: {escape(titles.get(r.chapter, r.chapter))}",
-        href=f"{root}/{r.chapter}.html#{r.anchor}",
+        href=f"../{r.chapter}.html#{r.anchor}",
     )
     return tag(
         "details",
@@ -302,15 +292,12 @@ def _entry_html(r: Report, titles: Mapping, root: str):
     )
 
 
-def _ledger_html(ledger: Ledger, titles: Mapping = {}, root: str = ".."):
-    """A Ledger as an HTML list by sources.
-
-    `titles` are the chapters', and `root` is the path to the book's parts.
-    """
+def _ledger_html(ledger, titles={}):
+    "A Ledger as an HTML list by sources; `titles` are those of the chapters."
     parts = {source: [] for source in SOURCES}
     for entry in ledger.values():
         parts.setdefault(entry.id.partition(":")[0], []).append(
-            _entry_html(getattr(entry, "report", entry), titles, root)
+            _entry_html(getattr(entry, "report", entry), titles)
         )
     sections = []
     for source, entries in parts.items():

@@ -10,7 +10,6 @@ import ast
 import inspect
 import textwrap
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import sympy
@@ -32,7 +31,7 @@ def relations(statement: Any):
 FORMAL = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Derivative, sympy.Limit)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-007-1
-def _node_mutants(e: sympy.Basic):
+def _node_mutants(e):
     "The mutants of one node of a sympy tree, as pairs of a name and the altered node."
     if e.is_Add:
         for t in e.args:
@@ -62,12 +61,12 @@ def _node_mutants(e: sympy.Basic):
             yield f"index {t} shifted in {e}", _put(e, i + 1, t + 1)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-008
-def _put(e: sympy.Basic, i: int, new: sympy.Basic):
+def _put(e, i, new):
     "The sympy tree `e` with `new` in the place of its argument number `i`."
     return e.func(*e.args[:i], new, *e.args[i + 1 :])
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-009
-def _bound_mutants(e: sympy.Basic):
+def _bound_mutants(e):
     "The mutants of the bounds of an integral, the order of a derivative, the point of a limit."
     if isinstance(e, sympy.Limit):
         to = e.args[2]
@@ -84,7 +83,7 @@ def _bound_mutants(e: sympy.Basic):
                 yield f"{name} for {v}", _put(e, i, _put(limits, j, bound + 1))
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-010
-def _tree_mutants(e: sympy.Basic):
+def _tree_mutants(e):
     "All mutants of a sympy expression in one place, as pairs of a name and the altered one."
     yield from _node_mutants(e)
     parts = range(len(e.args))
@@ -99,7 +98,7 @@ def _tree_mutants(e: sympy.Basic):
             yield name, _put(e, i, new)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-011
-def _relation_mutants(r: sympy.Basic):
+def _relation_mutants(r):
     "All mutants of one sympy relation, as pairs of a name and the altered relation."
     converse = {sympy.Le: sympy.Ge, sympy.Ge: sympy.Le, sympy.Lt: sympy.Gt, sympy.Gt: sympy.Lt}
     if r.func in converse:
@@ -132,7 +131,7 @@ REVERSED = {
 }
 
 
-def _syntax_mutants(node: ast.AST):
+def _syntax_mutants(node):
     "The mutants of one node of a Python syntax tree, as altered nodes."
     if isinstance(node, ast.BinOp):
         if type(node.op) in SWAPPED:
@@ -167,7 +166,7 @@ class _Replace(ast.NodeTransformer):
         return self.generic_visit(node)
 
 # %% ../../nbs/proofs/mutants.ipynb #cell-016
-def _source_mutants(function: Callable):
+def _source_mutants(function):
     "All mutants of a Python function in one place, as pairs of a name and the altered one."
     written = ast.parse(textwrap.dedent(inspect.getsource(function)))
     source = ast.unparse(written)  # so that the layout does not matter to the names of mutants

@@ -18,7 +18,7 @@ import sympy
 from .claims import ClaimError
 
 # %% ../../nbs/proofs/sums.ipynb #cell-004
-def _terms(e: sympy.Expr):
+def _terms(e):
     """The terms of a polynomial in sums, multiplied out: pairs of a summand and the limits of its
     sums.
     """
@@ -42,7 +42,7 @@ def _terms(e: sympy.Expr):
     return terms
 
 
-def _summed(e: sympy.Sum):
+def _summed(e):
     "`terms` of a sum, whose indices become new ones."
     fresh = {v: sympy.Dummy(str(v), integer=True) for v in e.variables}
     outer = tuple(
@@ -52,7 +52,7 @@ def _summed(e: sympy.Sum):
     return [(f, limits + outer) for f, limits in terms]
 
 # %% ../../nbs/proofs/sums.ipynb #cell-006
-def _contracted(f: sympy.Expr, limits: tuple):
+def _contracted(f, limits):
     "A term without the sums that a Kronecker delta ends or whose index does not occur."
     for i, (v, low, high) in enumerate(limits):
         others = limits[:i] + limits[i + 1 :]
@@ -69,7 +69,7 @@ def _contracted(f: sympy.Expr, limits: tuple):
     return f, limits
 
 # %% ../../nbs/proofs/sums.ipynb #cell-008
-def _named(f: sympy.Expr, limits: tuple):
+def _named(f, limits):
     """A term as a pair: its factors without an index, and the sum of the others with indices named
     in order.
     """

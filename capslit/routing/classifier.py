@@ -7,7 +7,8 @@ __all__ = ['SMALLEST', 'CapsuleNetworkClassifier']
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-2
 from collections.abc import Sequence
-from numbers import Integral, Real
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +19,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..estimator.base import COUNT, POSITIVE
 from ..estimator.persistence import Saved
-from ..validation import atomic, check_labelled, validate_inputs
+from ..validation import atomic, check_labelled, fitted_inputs
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-4
 SMALLEST = 4  # side of the smallest grid
@@ -138,14 +140,7 @@ class _TrainedNetwork:
 
     def _images(self, X):
         "Checked images (n, side, side), in the units of the network."
-        X = validate_inputs(
-            self,
-            _rows_of(X),
-            reset=False,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
-        return _as_images(X, self.scale_)
+        return _as_images(fitted_inputs(self, _rows_of(X)), self.scale_)
 
     def _activations(self, X):
         "Activations (n, n_classes) of the class capsules."
@@ -192,6 +187,7 @@ class _TrainedNetwork:
         return np.concatenate(parts)
 
 # %% ../../nbs/routing/classifier.ipynb #estimator-10
+@dataclass(eq=False, repr=False)
 class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEstimator):
     """Classifier of images: a network of capsules with EM routing. It needs PyTorch: pip install
     capslit[torch].
@@ -234,46 +230,27 @@ class CapsuleNetworkClassifier(ClassifierMixin, _TrainedNetwork, Saved, BaseEsti
         "features": ["array-like", None],
         "capsules": ["array-like"],
         "e_step": [StrOptions({"factor", "exponent"})],
-        **{
-            name: [Interval(Integral, 1, None, closed="left")]
-            for name in ("primary", "n_iterations", "epochs", "batch_size")
-        },
+        **{name: [COUNT] for name in ("primary", "n_iterations", "epochs", "batch_size")},
         **{name: ["boolean"] for name in ("weighted", "shared", "coordinates")},
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [POSITIVE],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        *,
-        features: Sequence | None = None,
-        primary: int = 8,
-        capsules: Sequence = ((6, 3, 1),),
-        n_iterations: int = 2,
-        e_step: str = "factor",
-        weighted: bool = True,
-        shared: bool = True,
-        coordinates: bool = True,
-        epochs: int = 5,
-        batch_size: int = 32,
-        learning_rate: float = 0.01,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-    ):
-        self.features = features
-        self.primary = primary
-        self.capsules = capsules
-        self.n_iterations = n_iterations
-        self.e_step = e_step
-        self.weighted = weighted
-        self.shared = shared
-        self.coordinates = coordinates
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
+    _: KW_ONLY
+    features: Sequence | None = None
+    primary: int = 8
+    capsules: Sequence = ((6, 3, 1),)
+    n_iterations: int = 2
+    e_step: str = "factor"
+    weighted: bool = True
+    shared: bool = True
+    coordinates: bool = True
+    epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    validation_fraction: float = 0.1
+    random_state: Any = None
 
     @atomic
     def fit(self, X: Any, y: Any) -> Self:

@@ -6,7 +6,6 @@ again.
 """
 
 import ast
-import gc
 import hashlib
 import importlib.util
 import json
@@ -50,30 +49,16 @@ def modules():
     }
 
 
-def parsed(code):
-    """The syntax tree of some code: a hundred thousand objects, none of them garbage, which Python
-    would go through again and again as they are made.
-    """
-    gc.disable()
-    try:
-        return ast.parse(code)
-    finally:
-        gc.enable()
-
-
+@cache
 def tree(path):
     """The syntax tree of a module, or of all code cells of a notebook together."""
     if path.suffix == ".py":
-        return parsed(path.read_text(encoding="utf-8"))
-    code = "\n".join(source for source, _ in code_cells(path))
-    if re.search(r"^\s*[%!?]|\?$", code, re.MULTILINE):  # IPython's magics become calls
-        code = "\n".join(
-            TransformerManager().transform_cell(source) for source, _ in code_cells(path)
-        )
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # the cells give their own when they are executed
-        return parsed(code)
+        return ast.parse(path.read_text(encoding="utf-8"))
+    sources = [source for source, _ in code_cells(path)]
+    if re.search(r"^\s*[%!?]|\?$", "\n".join(sources), re.MULTILINE):  # magics become calls
+        sources = map(TransformerManager().transform_cell, sources)
+    with warnings.catch_warnings(action="ignore"):  # the cells give their own when they run
+        return ast.parse("\n".join(sources))
 
 
 @cache
@@ -257,6 +242,7 @@ def key(path):
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+@cache
 def module_of(path):
     """The module that a notebook defines, "capslit.x"; None if it defines none."""
     own = re.search(

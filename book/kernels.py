@@ -25,24 +25,12 @@ import warnings
 from jupyter_client import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
-LIBRARIES = (
-    "ipykernel.kernelapp",
-    "ipykernel.zmqshell",
-    "matplotlib.pyplot",
-    "array_api_compat.numpy",
-    "fastcore.test",
-    "scipy.fft",
-    "scipy.io",
-    "scipy.optimize",
-    "scipy.stats",
-    "sklearn.cluster",
-    "sklearn.datasets",
-    "sklearn.linear_model",
-    "sklearn.model_selection",
-    "sklearn.pipeline",
-    "sympy",
-    "threadpoolctl",
-)  # not what acts when it is imported, nor what capslit looks for
+# Not what acts when it is imported, nor what capslit looks for
+LIBRARIES = """
+    ipykernel.kernelapp ipykernel.zmqshell matplotlib.pyplot array_api_compat.numpy fastcore.test
+    scipy.fft scipy.io scipy.optimize scipy.stats sklearn.cluster sklearn.datasets
+    sklearn.linear_model sklearn.model_selection sklearn.pipeline sympy threadpoolctl
+""".split()
 OURS = threading.local()  # each thread has its process
 
 
@@ -70,20 +58,14 @@ def serve():
     """Import the libraries; answer each line with the number of a new process, and with its status
     when it has ended.
     """
-    os.environ.setdefault(
-        "MPLBACKEND", "module://matplotlib_inline.backend_inline"
-    )  # as ipykernel does
+    # as ipykernel does
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends when this process does
-    builtins.get_ipython = lambda: (
-        Notebook
-    )  # pandas asks, when it is imported, how wide its tables may be
+    # pandas asks, when it is imported, how wide its tables may be
+    builtins.get_ipython = lambda: Notebook
     with warnings.catch_warnings():
-        for kind in (
-            UserWarning,
-            FutureWarning,
-            RuntimeWarning,
-            SyntaxWarning,
-        ):  # these would be seen in a notebook, too, and be mistakes there
+        # these would be seen in a notebook, too, and be mistakes there
+        for kind in (UserWarning, FutureWarning, RuntimeWarning, SyntaxWarning):
             warnings.simplefilter("error", kind)
         for name in LIBRARIES:
             importlib.import_module(name)

@@ -11,7 +11,6 @@
     const seen = [];
     const shown = e => e.getClientRects().length > 0;
     const content = document.querySelector('article') || document.body;
-    if (!document.documentElement.matches('.typeset') && document.querySelector('script[src*="mathjax.js"]')) seen.push('the text waits for its formulas');
     for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
       seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
     for (const e of document.querySelectorAll('[data-mml-node="mtext"][fill="red"]'))
@@ -64,8 +63,8 @@
       lines: code.reduce((total, pre) => total + pre.textContent.replace(/\n$/, '').split('\n').length, 0),
       cut: code.filter(pre => pre.scrollWidth > pre.clientWidth + 1).map(pre => pre.textContent.slice(0, 80)),
       cells: article.querySelectorAll('div.cell_input').length,
-      unreachable: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1 && e.tabIndex !== 0).length,
-      scrolling: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1).length,
+      unreachable: [...article.querySelectorAll('div.math, span.math')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1
+        && getComputedStyle(e).overflowX === 'auto' && e.tabIndex !== 0).length,
     };
   },
 

@@ -147,6 +147,25 @@ for name in sys.argv[1:]:
     except execute.NotebookError as error:
         print(error)
 """
+PLANTS = """
+import builtins, os, sys, numpy as np, sympy
+builtins.planted = sympy.planted = np.pi = os.environ['PLANTED'] = sys.planted = 'planted'
+import capslit, matplotlib
+matplotlib.rcParams['lines.linewidth'] = 99
+os.chdir('/')
+"""
+LOOKS = """
+import builtins, math, os, sys, numpy as np, sympy, matplotlib
+from pathlib import Path
+assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys))
+assert 'PLANTED' not in os.environ and np.pi == math.pi
+assert not {'capslit', 'numba', 'execute'} & set(sys.modules)
+assert matplotlib.rcParams['lines.linewidth'] < 9
+assert Path.cwd().name == 'nbs' and __name__ == '__main__'
+import pandas as pd
+assert pd.get_option('display.max_columns') == 20 and get_ipython().kernel is not None
+print(np.random.random())
+"""
 
 
 def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
@@ -155,76 +174,17 @@ def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
     """
     project = Project(tmp_path)
     project.write("capslit/__init__.py", "")
-    project.write(
-        "nbs/plants.ipynb",
-        [
-            (
-                "import builtins, os, sys, numpy as np, sympy\nbuiltins.planted = sympy.planted ="
-                " np.pi = os.environ['PLANTED'] = sys.planted = 'planted'"
-            ),
-            (
-                "import capslit, matplotlib\nmatplotlib.rcParams['lines.linewidth'] ="
-                " 99\nos.chdir('/')"
-            ),
-        ],
-    )
-    project.write(
-        "nbs/looks.ipynb",
-        [
-            (
-                "import builtins, math, os, sys, warnings, numpy as np, sympy, matplotlib\nfrom"
-                " pathlib import Path"
-            ),
-            (
-                "assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys)) and"
-                " 'PLANTED' not in os.environ and np.pi == math.pi"
-            ),
-            (
-                "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute'"
-                " not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9"
-            ),
-            (
-                "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() !="
-                " Path('../book').resolve() and __name__ == '__main__'"
-            ),
-            "print(np.random.random())\nos.system('echo by a process of it')",
-            (
-                "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and"
-                " get_ipython().kernel is not None"
-            ),
-            "import matplotlib.pyplot as plt\nplt.plot([0, 1]);",
-        ],
-    )
-    project.write("nbs/wrong.ipynb", ["1 + 1", "1 / 0", "2 + 2"])
-    project.write("nbs/warns.ipynb", ["import warnings\nwarnings.warn('beware of the dog')"])
+    project.write("nbs/plants.ipynb", [PLANTS])
     project.write("nbs/dies.ipynb", ["import os\nos._exit(1)"])
-    project.write("nbs/draws.ipynb", ["import numpy as np\nprint(np.random.random())"])
-    environ = {
-        name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"
-    } | {"PYTHONPATH": ""}  # else ipykernel takes itself for a test
-    said = []
-    for order in (("plants", "looks", "draws", "dies"), ("wrong", "warns", "looks")):
-        done = subprocess.run(
-            [sys.executable, "-c", ONE_AFTER_ANOTHER, *order],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=environ,
-        )
-        assert done.returncode == 0 and not done.stderr, done.stderr
-        found = outputs(tmp_path, "looks")
-        drawn, after = "".join(output.get("text", "") for output in found).splitlines()
-        assert after == "by a process of it" and any(
-            "image/png" in output.get("data", {}) for output in found
-        )
-        assert (
-            "executed looks" in done.stdout and drawn not in outputs(tmp_path, "draws")[0].text
-        )  # random numbers begin anew
-        said.append(done.stdout)
-    assert "executed plants" in said[0] and "nbs/dies.ipynb, cell " in said[0]
-    assert (
-        "nbs/wrong.ipynb, cell " in said[1]
-        and "ZeroDivisionError" in said[1]
-        and "2 + 2" not in said[1]
-        and "beware of the dog" in said[1]
+    project.write("nbs/looks.ipynb", [LOOKS])
+    environ = os.environ | {"PYTHONPATH": ""}
+    environ.pop("PYTEST_CURRENT_TEST", None)  # else ipykernel takes itself for a test
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_AFTER_ANOTHER, "plants", "looks", "dies", "looks"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environ,
     )
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert done.stdout.count("executed looks") == 2 and "nbs/dies.ipynb, cell " in done.stdout

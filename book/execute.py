@@ -21,8 +21,6 @@ from tempfile import TemporaryDirectory
 import joblib
 import nbformat
 from dependencies import ROOT, key, notebooks, reach, reads_notebooks, runs_here
-from jupyter_client import AsyncKernelManager
-from kernels import MANAGER
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -128,10 +126,8 @@ def check_stderr(path, notebook):
                 raise complaint(path, cell, f"{cell.source}\n\nwrote to stderr:\n{output.text}")
 
 
-def execute(path, manager=AsyncKernelManager, **environ):
-    """Execute one notebook and keep the result; return the seconds that it took. `kernels.MANAGER`
-    makes it short to start many, one after another.
-    """
+def execute(path, **environ):
+    """Execute one notebook and keep the result; return the seconds that it took."""
     made_from = key(path)
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
@@ -141,7 +137,6 @@ def execute(path, manager=AsyncKernelManager, **environ):
     client = NotebookClient(
         notebook,
         kernel_name="python3",
-        kernel_manager_class=manager,
         resources={"metadata": {"path": str(path.parent)}},
         timeout=None,
         startup_timeout=FOREVER,
@@ -176,10 +171,9 @@ def run_side_by_side(paths, errors):
     is added to the errors.
     """
     jobs = min(joblib.cpu_count(), len(paths)) or 1
-    manager = MANAGER if len(paths) > 2 * jobs else AsyncKernelManager
     environ = ONE_THREAD if jobs > 1 else {}
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(execute, path, manager, **environ): path for path in paths}
+        running = {pool.submit(execute, path, **environ): path for path in paths}
         try:
             for number, future in enumerate(as_completed(running), 1):
                 try:

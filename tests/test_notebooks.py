@@ -19,7 +19,6 @@ sys.path.insert(0, str(ROOT / "book"))
 import execute  # noqa: E402
 from conftest import WORKER  # noqa: E402
 from dependencies import notebooks, runs_here  # noqa: E402
-from kernels import MANAGER  # noqa: E402
 
 
 @pytest.mark.first
@@ -28,7 +27,7 @@ def test_notebook(notebook):
     if not runs_here(notebook):
         pytest.skip("PyTorch is not installed; pip install capslit[torch]")
     if not execute.is_current(notebook):
-        execute.execute(notebook, MANAGER, **(execute.ONE_THREAD if WORKER else {}))
+        execute.execute(notebook, **(execute.ONE_THREAD if WORKER else {}))
 
 
 class Project:
@@ -134,57 +133,3 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
         (tmp_path / "nbs" / f"{name}.ipynb").unlink()
     project.write("requirements.lock", "numpy==2.0")
     assert project.execute()[::2] == (0, ["free", "record", "user"])
-
-
-ONE_AFTER_ANOTHER = """
-import sys
-sys.path.insert(0, "book")
-import execute, kernels
-for name in sys.argv[1:]:
-    try:
-        execute.execute(execute.ROOT / "nbs" / f"{name}.ipynb", kernels.MANAGER)
-        print("executed", name)
-    except execute.NotebookError as error:
-        print(error)
-"""
-PLANTS = """
-import builtins, os, sys, numpy as np, sympy
-builtins.planted = sympy.planted = np.pi = os.environ['PLANTED'] = sys.planted = 'planted'
-import capslit, matplotlib
-matplotlib.rcParams['lines.linewidth'] = 99
-os.chdir('/')
-"""
-LOOKS = """
-import builtins, math, os, sys, numpy as np, sympy, matplotlib
-from pathlib import Path
-assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys))
-assert 'PLANTED' not in os.environ and np.pi == math.pi
-assert not {'capslit', 'numba', 'execute'} & set(sys.modules)
-assert matplotlib.rcParams['lines.linewidth'] < 9
-assert Path.cwd().name == 'nbs' and __name__ == '__main__'
-import pandas as pd
-assert pd.get_option('display.max_columns') == 20 and get_ipython().kernel is not None
-print(np.random.random())
-"""
-
-
-def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
-    """It finds nothing of the one before it, knows no module of capslit or of the book, and what
-    goes wrong in it ends neither the next one nor unnoticed.
-    """
-    project = Project(tmp_path)
-    project.write("capslit/__init__.py", "")
-    project.write("nbs/plants.ipynb", [PLANTS])
-    project.write("nbs/dies.ipynb", ["import os\nos._exit(1)"])
-    project.write("nbs/looks.ipynb", [LOOKS])
-    environ = os.environ | {"PYTHONPATH": ""}
-    environ.pop("PYTEST_CURRENT_TEST", None)  # else ipykernel takes itself for a test
-    done = subprocess.run(
-        [sys.executable, "-c", ONE_AFTER_ANOTHER, "plants", "looks", "dies", "looks"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environ,
-    )
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    assert done.stdout.count("executed looks") == 2 and "nbs/dies.ipynb, cell " in done.stdout

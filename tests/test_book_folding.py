@@ -48,8 +48,9 @@ def test_a_page_is_read_before_its_code(pages):
     assert max(density.values()) < WORST, {name: density[name] for name in worst}
 
 
-def test_formulas_that_scroll_can_be_reached(pages):
-    assert not {name: found["unreachable"] for name, found in pages.items() if found["unreachable"]}
+@pytest.mark.parametrize("fault", ["unreachable", "beheaded", "raised"])
+def test_formulas_are_seen_from_their_beginning_in_line_with_the_text(pages, fault):
+    assert not {name: found[fault] for name, found in pages.items() if found[fault]}
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,14 @@
     const index = new MiniSearch({fields: FIELDS, storeFields: [...FIELDS, "page", "anchor", "of"], tokenize,
       searchOptions: {boost: BOOST, prefix: term => term.length > 3, fuzzy: term => term.length > 5 ? 0.2 : false, weights: {prefix: 0.4, fuzzy: 0.2}}});
     index.addAll(records.map((record, id) => ({id, ...record})));
-    const found = index.search(query, {combineWith: "AND"});
     const pages = new Map();
-    for (const one of found.length ? found : index.search(query)) {
+    for (const one of index.search(query)) {
       const key = one.name === undefined ? one.page : address(one);
       pages.set(key, [...pages.get(key) || [], one]);
     }
-    return [...pages.values()];
+    // Pages that have all words come first, be it in different sections
+    const count = found => new Set(found.flatMap(one => one.queryTerms)).size;
+    return [...pages.values()].sort((a, b) => count(b) - count(a));
   };
 
   // The data call this function: JSON, compressed by gzip, in base 64

@@ -1,4 +1,6 @@
-"""The theme's icons are drawn into the page: its script of 1,500 icons weighs more than a page."""
+"""Pages load less: the theme's icons are drawn into them, for its script of 1,500 icons weighs more
+than a page, and code has no spans for what has the colour of the text.
+"""
 
 import re
 from functools import cache
@@ -11,6 +13,7 @@ STATIC = Path(pydata_sphinx_theme.__file__).parent / "theme/pydata_sphinx_theme/
 SCRIPT = r'<script [^>]*/fontawesome\.js[^"]*"></script>'
 ICON = r'<(i|span) class="([^"]*\bfa-([a-z-]+)[^"]*)"([^>]*)></\1>'
 ENTRY = r'"?([a-z0-9-]+)"?:\[(\d+),(\d+),\[([^]]*)\],"\w+","([^"]+)"\]'
+PLAIN = r'<span class="[pw]">([^<]*)</span>'  # punctuation and blanks in code
 STYLE = {"lg", "solid", "regular", "brands", "fw"}  # words that say how an icon looks
 
 
@@ -25,8 +28,8 @@ def icons():
     return found
 
 
-def draw_icons(app, name, page):
-    """Draw the icons that the theme's script would draw in the browser."""
+def lighten(app, name, page):
+    """Draw the icons that the theme's script would draw in the browser; take spans out."""
 
     def draw(match):
         _, classes, _, attributes = match.groups()
@@ -42,9 +45,10 @@ def draw_icons(app, name, page):
             f'<path fill="currentColor" d="{path}"></path></svg>'
         )
 
+    page = re.sub(PLAIN, r"\1", page)
     return re.sub(SCRIPT, "", re.sub(ICON, draw, page))
 
 
 def setup(app):
-    on_every_page(app, draw_icons)
+    on_every_page(app, lighten)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

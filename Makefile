@@ -85,8 +85,8 @@ hooks: $(STAMP)  ## git: compare notebooks as text, merge them cell by cell, che
 picture: $(STAMP)  ## draw the pictures of the README and of links to the book anew
 	$(BIN)/python book/picture.py
 
-links: $(STAMP)  ## ask whether the outside addresses in the built book still answer
-	$(BIN)/python book/links.py
+links: $(STAMP)  ## ask whether the outside addresses in the book still answer
+	$(BIN)/jupyter-book build . --builder linkcheck
 
 dist: $(STAMP)  ## the distribution for the package index, in dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .

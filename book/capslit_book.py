@@ -3,22 +3,20 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import joblib
 import nbformat
 import sphinx.builders
-from dependencies import has_torch, runs_here
+from dependencies import ROOT, has_torch, runs_here
+from equations import labels
 from execute import clean_cell, stored, stored_path
-from references import chapter_of
+from names import chapters
 from sphinx.errors import SphinxParallelError
 from sphinx.util import logging
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(
-    0, str(ROOT)
-)  # the reference is made from the modules that stand beside the notebooks
+from capslit.proofs.claims import REPORT_MIME
+
 logger = logging.getLogger(__name__)
 
 
@@ -32,16 +30,13 @@ def work_in_parallel(app, config):
     """As many chapters are read at a time as there are cores, one for each process: they differ too
     much in length for Sphinx's batches.
     """
-    for name in (
-        "sphinx_multitoc_numbering",
-        "sphinx_jupyterbook_latex",
-    ):  # at work only after all are read, but they do not say so
+    # these work only after all are read, but do not say so
+    for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
         app.extensions[name].parallel_read_safe = True
     app.parallel = joblib.cpu_count()
     sphinx.builders.make_chunks = lambda names, count: [[name] for name in names]
-    SphinxParallelError.__str__ = lambda error: (
-        error.traceback
-    )  # what went wrong, not only in which chapter
+    # what went wrong, not only in which chapter
+    SphinxParallelError.__str__ = lambda error: error.traceback
 
 
 UNEXECUTED = (
@@ -69,6 +64,8 @@ def read_notebook(app, docname, source):
             notebook["metadata"] = executed.metadata
             for cell, done in zip(code, outputs):
                 cell.update(outputs=done.outputs, execution_count=done.execution_count)
+                for output in cell["outputs"]:  # data for the ledger, not for readers
+                    output.get("data", {}).pop(REPORT_MIME, None)
         else:
             logger.warning(
                 "has not been executed since it was changed: make book", location=docname
@@ -95,33 +92,37 @@ def read_one(app, env, added, changed, removed):
 
 
 def _escape(text):
-    """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, stars and
-    trailing underscores are themselves.
+    """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, `Saul 2.16`
+    leads to the equation, stars and trailing underscores are themselves.
     """
 
     def piece(match):
         code, maths, paper, char = match.group("code", "maths", "paper", "char")
         if char:
             return "\\" + char
-        markup = (
-            f"``{code.strip('`')}``"
-            if code
-            else f":math:`{maths}`"
-            if maths
-            else f":saul:`{paper}`"
-        )
-        before = (
-            "" if match.start() == 0 or text[match.start() - 1].isspace() else "\\ "
-        )  # markup must stand apart
-        after = "" if match.end() == len(text) or text[match.end()].isspace() else "\\ "
-        return before + markup + after
+        if code:
+            markup = f"``{code.strip('`')}``"
+        elif maths:
+            markup = f":math:`{maths}`"
+        elif paper in labels():
+            docname, anchor = labels()[paper]
+            markup = f"`{paper} <../../{docname}.html#{anchor}>`__"
+        else:
+            return paper
+        # markup must stand apart
+        if match.start() > 0 and not text[match.start() - 1].isspace():
+            markup = "\\ " + markup
+        if match.end() < len(text) and not text[match.end()].isspace():
+            markup += "\\ "
+        return markup
 
-    return re.sub(
-        r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))|(?<!\\)\$(?P<maths>[^$\n]+)\$|(?P<paper>Saul"
-        r" [A\d]+\.\d+)|(?P<char>[*|]|(?<=\w)_(?!\w))",
-        piece,
-        text,
+    parts = (
+        r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))",
+        r"(?<!\\)\$(?P<maths>[^$\n]+)\$",
+        r"(?P<paper>Saul [A\d]+\.\d+)",
+        r"(?P<char>[*|]|(?<=\w)_(?!\w))",
     )
+    return re.sub("|".join(parts), piece, text)
 
 
 def rewrite_docstring(app, what, name, obj, options, lines):
@@ -133,23 +134,18 @@ def rewrite_docstring(app, what, name, obj, options, lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
         if in_example or re.fullmatch(r"\s*[-=~]{3,}\s*", line):
             continue
-        field = re.match(
-            r"[\w*, ]+ : |\w+_?$", line
-        )  # "n_iter_ : int": the name belongs to napoleon
+        # "n_iter_ : int": the name belongs to napoleon
+        field = re.match(r"[\w*, ]+ : |\w+_?$", line)
         name_end = field.end() if field else 0
         lines[i] = line[:name_end] + _escape(line[name_end:])
-    module = getattr(obj, "__module__", None) or ""
-    if what in ("function", "class", "exception") and chapter_of(module):
-        first = next(
-            (i for i, line in enumerate(lines) if not line.strip()), len(lines)
-        )  # after the first paragraph
-        lines[first:first] = [
-            "",
-            ".. container:: capslit-chapter",
-            "",
-            f"   Chapter: :cell:`{module}.{obj.__qualname__}`",
-            "",
-        ]
+    chapter = chapters().get(getattr(obj, "__module__", None))
+    if what in ("function", "class", "exception") and chapter:
+        docname, title = chapter
+        link = f"`{title} <../../{docname}.html#def-{obj.__qualname__}>`__"
+        # after the first paragraph
+        first = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
+        container = ["", ".. container:: capslit-chapter", "", f"   Chapter: {link}", ""]
+        lines[first:first] = container
 
 
 def mend_attributes(app, what, name, obj, options, lines):
@@ -169,9 +165,8 @@ def skip_member(app, what, name, obj, skip, options):
 
 
 def setup(app):
-    app.add_config_value(
-        "comments_config", {}, "html"
-    )  # set by Jupyter Book for an extension that we leave out
+    # set by Jupyter Book for an extension that we leave out
+    app.add_config_value("comments_config", {}, "html")
     app.connect("config-inited", imitate_torch)
     app.connect("config-inited", work_in_parallel)
     app.connect("env-get-outdated", read_one)
@@ -179,13 +174,11 @@ def setup(app):
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)
     app.connect("autodoc-process-docstring", mend_attributes, priority=900)
     app.connect("autodoc-skip-member", skip_member)
-    app.set_html_assets_policy(
-        "always"
-    )  # MathJax also where mathematics comes only from a cell's output
+    # MathJax also where mathematics comes only from a cell's output
+    app.set_html_assets_policy("always")
     static = ROOT / "book" / "_static"
     app.config.html_static_path.append(str(static))
     for sheet in sorted(static.glob("*.css")):
         app.add_css_file(sheet.name, priority=900)
-    app.add_js_file("capslit.js")
-    app.add_css_file("claims.css", priority=901)
+    app.add_js_file("ledger.js", loading_method="defer")
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,7 +13,6 @@ import json
 import platform
 import re
 import warnings
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -51,63 +50,32 @@ def modules():
     }
 
 
-@contextmanager
-def no_collection():
-    """A syntax tree is a hundred thousand objects, none of them garbage, which Python would go
-    through again and again as they are made.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def below(node):
-    """The nodes of a syntax tree, as `ast.walk` lists them but for the contexts of names, in a
-    third of the time.
-    """
-    found = [node]
-    for node in found:  # which grows meanwhile
-        for name in node._fields:
-            part = getattr(node, name, None)
-            if isinstance(part, list):
-                found += [one for one in part if isinstance(one, ast.AST)]
-            elif isinstance(part, ast.AST) and name != "ctx":
-                found.append(part)
-    return found
-
-
 def tree(path):
     """The syntax tree of a module, or of all code cells of a notebook together."""
     if path.suffix == ".py":
         return ast.parse(path.read_text(encoding="utf-8"))
-    code = "\n".join(source for source, _ in code_cells(path))
-    if re.search(r"^\s*[%!?]|\?$", code, re.MULTILINE):  # IPython's magics become calls
-        code = "\n".join(
-            TransformerManager().transform_cell(source) for source, _ in code_cells(path)
-        )
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # the cells give their own when they are executed
-        return ast.parse(code)
-
-
-TELLING = (ast.Import, ast.ImportFrom, ast.Attribute)
+    sources = [source for source, _ in code_cells(path)]
+    if re.search(r"^\s*[%!?]|\?$", "\n".join(sources), re.MULTILINE):  # magics become calls
+        sources = map(TransformerManager().transform_cell, sources)
+    with warnings.catch_warnings(action="ignore"):  # the cells give their own when they run
+        return ast.parse("\n".join(sources))
 
 
 @cache
-@no_collection()
 def nodes(path):
     """The parts of a syntax tree that tell what it depends on: imports, attributes, and string
     constants that are not docstrings.
     """
-    every = below(tree(path))
+    gc.disable()  # a tree is a hundred thousand objects, none of them garbage
+    try:
+        every = list(ast.walk(tree(path)))
+    finally:
+        gc.enable()
     docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
     return [
         node
         for node in every
-        if isinstance(node, TELLING)
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute)
         or isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and id(node) not in docstrings
@@ -278,6 +246,7 @@ def key(path):
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+@cache
 def module_of(path):
     """The module that a notebook defines, "capslit.x"; None if it defines none."""
     own = re.search(

@@ -1,9 +1,10 @@
 """Copies of the notebooks that run elsewhere: each begins with a cell that installs capslit where
 it is missing.
 
-python book/elsewhere.py FOLDER     write them into FOLDER/latest/nbs, or FOLDER/vX.Y.Z/nbs where
-that tag is checked out python book/elsewhere.py --push     commit them to the branch `notebooks` of
-origin, which Colab and Binder open
+python book/elsewhere.py FOLDER writes them into FOLDER/latest/nbs, or FOLDER/vX.Y.Z/nbs where that
+tag is checked out. python book/elsewhere.py --push commits them to the branch `notebooks` of
+origin, which Colab and Binder open: the theme's launch buttons would open the sources, which do not
+install what they import.
 """
 
 import json
@@ -41,11 +42,9 @@ def imports(path):
 def requirement(extras):
     """What pip installs: this version, or where it is not released, this commit."""
     name = f"{SETTINGS['lib_name']}[{','.join(extras)}]"
-    return (
-        f"{name}=={VERSION}"
-        if version_folder() != "latest"
-        else f"{name} @ git+{SOURCE}@{commit()[0] if commit() else SETTINGS['branch']}"
-    )
+    if version_folder() != "latest":
+        return f"{name}=={VERSION}"
+    return f"{name} @ git+{SOURCE}@{commit()[0] if commit() else SETTINGS['branch']}"
 
 
 def portable(path):
@@ -56,17 +55,14 @@ def portable(path):
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             clean_cell(cell)
-    extras = [
-        "chapters",
-        *sorted({extra for name, extra in EXTRAS.items() if name in imports(path)}),
-    ]
+    extras = sorted({extra for name, extra in EXTRAS.items() if name in imports(path)})
     first = {
         "cell_type": "code",
         "id": "install",
         "metadata": {},
         "execution_count": None,
         "outputs": [],
-        "source": INSTALL.format(requirement=requirement(extras)),
+        "source": INSTALL.format(requirement=requirement(["chapters", *extras])),
     }
     notebook["cells"] = [first, *(cell for cell in notebook["cells"] if cell["source"])]
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
@@ -99,37 +95,30 @@ def write(folder):
 
 def push():
     """Commit the copies to the branch of origin, which is made if it is not there, and push it."""
-    run = lambda *words: subprocess.run(["git", *words], cwd=ROOT, check=True)
+
+    def run(*words, folder=ROOT):
+        subprocess.run(["git", "-C", folder, *words], check=True)
+
+    exists = git("ls-remote", "--heads", "origin", BRANCH)
+    remote = f"refs/remotes/origin/{BRANCH}"
+    if exists:
+        run("fetch", "--quiet", "--depth=1", "origin", f"+refs/heads/{BRANCH}:{remote}")
     with TemporaryDirectory() as parent:
         folder = Path(parent, BRANCH)
-        if git("ls-remote", "--heads", "origin", BRANCH):
-            run(
-                "fetch",
-                "--quiet",
-                "--depth=1",
-                "origin",
-                f"+refs/heads/{BRANCH}:refs/remotes/origin/{BRANCH}",
-            )
-            run("worktree", "add", "--quiet", "--detach", str(folder), f"origin/{BRANCH}")
-        else:
-            run("worktree", "add", "--quiet", "--detach", str(folder))
-            run("-C", str(folder), "checkout", "--quiet", "--orphan", BRANCH)
-            run("-C", str(folder), "rm", "-r", "--quiet", "--force", ".")
+        start = [remote] if exists else []
+        run("worktree", "add", "--quiet", "--detach", folder, *start)
         try:
+            if not exists:
+                run("checkout", "--quiet", "--orphan", BRANCH, folder=folder)
+                run("rm", "-r", "--quiet", "--force", ".", folder=folder)
             write(folder)
-            run("-C", str(folder), "add", "--all")
+            run("add", "--all", folder=folder)
             if git("-C", str(folder), "status", "--porcelain"):
-                run(
-                    "-C",
-                    str(folder),
-                    "commit",
-                    "--quiet",
-                    "--message",
-                    f"Notebooks of {commit()[0][:10]}",
-                )
-                run("-C", str(folder), "push", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}")
+                message = f"Notebooks of {commit()[0][:10]}"
+                run("commit", "--quiet", "--message", message, folder=folder)
+                run("push", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}", folder=folder)
         finally:
-            run("worktree", "remove", "--force", str(folder))
+            run("worktree", "remove", "--force", folder)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ as soon as it is there.
     python book/execute.py [NOTEBOOK ...]      all of them, if none is named
 
 A result is kept in _build/executed, together with the hash of what it was made from
-(`dependencies.key`). Nothing has a time limit.
+(`dependencies.key`): Jupyter Book's own cache does not notice that a module has changed. Nothing
+has a time limit.
 """
 
 import json
@@ -20,20 +21,8 @@ from tempfile import TemporaryDirectory
 import joblib
 import nbformat
 from dependencies import ROOT, key, notebooks, reach, reads_notebooks, runs_here
-from jupyter_client import AsyncKernelManager
-from kernels import MANAGER
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.traceback import Traceback
 
 STORE = ROOT / "_build" / "executed"
 FOREVER = 10**9  # seconds, where nbclient insists on a limit
@@ -88,7 +77,7 @@ def stored(path):
 
 
 def origin(path):
-    """What the executed notebook says of its execution: key and seconds; nothing if there is
+    """Key and seconds of the last execution, as the executed notebook states them; {} if there is
     none.
     """
     try:
@@ -131,27 +120,23 @@ def check_stderr(path, notebook):
     stderr.
     """
     for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
         for output in cell.get("outputs", []):
-            if output.get("name") == "stderr" and "remove-stderr" not in cell.metadata.get(
-                "tags", []
-            ):
+            if output.get("name") == "stderr" and "remove-stderr" not in tags:
                 raise complaint(path, cell, f"{cell.source}\n\nwrote to stderr:\n{output.text}")
 
 
-def execute(path, manager=AsyncKernelManager, **environ):
-    """Execute one notebook and keep the result; return the seconds that it took. `kernels.MANAGER`
-    makes it short to start many, one after another.
-    """
+def execute(path, **environ):
+    """Execute one notebook and keep the result; return the seconds that it took."""
     made_from = key(path)
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             clean_cell(cell)
-    here = []  # the cell that is being executed
+    here = [{}]  # the cell that is being executed, last
     client = NotebookClient(
         notebook,
         kernel_name="python3",
-        kernel_manager_class=manager,
         resources={"metadata": {"path": str(path.parent)}},
         timeout=None,
         startup_timeout=FOREVER,
@@ -160,22 +145,16 @@ def execute(path, manager=AsyncKernelManager, **environ):
         shutdown_kernel="immediate",  # what it holds need not be taken apart
         on_cell_start=lambda cell, cell_index: here.append(cell),
     )
-    environ = (
-        os.environ
-        | {
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        }
-        | environ
-    )
+    environ |= {"OMP_WAIT_POLICY": "PASSIVE"}
+    environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     start = time.monotonic()
     try:
         with current_results(notebooks() if reads_notebooks(path) else []) as folder:
-            client.execute(env=environ | {"CAPSLIT_EXECUTED": folder})
+            client.execute(env=os.environ | environ | {"CAPSLIT_EXECUTED": folder})
     except CellExecutionError as error:
         raise complaint(path, here[-1], error.traceback) from None
     except DeadKernelError as error:
-        raise complaint(path, here[-1] if here else {}, str(error)) from None
+        raise complaint(path, here[-1], str(error)) from None
     seconds = time.monotonic() - start
     check_stderr(path, notebook)
     notebook.metadata["capslit"] = {"key": made_from, "seconds": round(seconds, 1)}
@@ -187,69 +166,36 @@ def execute(path, manager=AsyncKernelManager, **environ):
     return seconds
 
 
-def execute_all(paths, console):
-    """Execute the notebooks that are out of date, longest first, one for each core at a time;
-    return the errors.
+def run_side_by_side(paths, errors):
+    """Execute notebooks, one for each core at a time, and say how long each took; what goes wrong
+    is added to the errors.
     """
-    todo = sorted(
-        (path for path in paths if runs_here(path) and not is_current(path)),
-        key=last_seconds,
-        reverse=True,
-    )
-    errors = []
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        overall = progress.add_task("Chapters executed", total=len(todo))
-
-        def run(path, *how, **environ):
-            line = progress.add_task(short(path), total=None)
-            try:
-                return execute(path, *how, **environ)
-            finally:
-                progress.remove_task(line)
-
-        def run_side_by_side(paths):
-            jobs = min(joblib.cpu_count(), len(paths)) or 1
-            manager = MANAGER if len(paths) > 2 * jobs else AsyncKernelManager
-            with ThreadPoolExecutor(jobs) as pool:
-                running = {
-                    pool.submit(run, path, manager, **(ONE_THREAD if jobs > 1 else {})): path
-                    for path in paths
-                }
+    jobs = min(joblib.cpu_count(), len(paths)) or 1
+    environ = ONE_THREAD if jobs > 1 else {}
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(execute, path, **environ): path for path in paths}
+        try:
+            for number, future in enumerate(as_completed(running), 1):
                 try:
-                    for future in as_completed(running):
-                        error = future.exception()
-                        if isinstance(error, NotebookError):
-                            errors.append(error)
-                        elif error is not None:
-                            raise error
-                        how = "  FAILED" if error else f"{future.result():6.1f} s"
-                        progress.advance(overall)
-                        console.print(
-                            f"[{int(progress.tasks[0].completed)}/{len(todo)}] {how} "
-                            f" {short(running[future])}",
-                            markup=False,
-                        )
-                except BaseException as error:
-                    # Ctrl-C, say: the kernels end with this process; what was executed is kept
-                    progress.stop()
-                    console.print(
-                        "Interrupted." if isinstance(error, KeyboardInterrupt) else Traceback()
-                    )
-                    os._exit(130)
+                    outcome = f"{future.result():6.1f} s"
+                except NotebookError as error:
+                    errors.append(error)
+                    outcome = "  FAILED"
+                print(f"[{number}/{len(paths)}] {outcome}  {short(running[future])}", flush=True)
+        except KeyboardInterrupt:
+            # the kernels end with this process; what was executed is kept
+            print("Interrupted.")
+            os._exit(130)
 
-        run_side_by_side([path for path in todo if not reads_notebooks(path)])
-        run_side_by_side(
-            [path for path in todo if reads_notebooks(path)]
-        )  # these read the others' results
+
+def execute_all(paths):
+    """Execute the notebooks that are out of date, longest first; return the errors."""
+    todo = [path for path in paths if runs_here(path) and not is_current(path)]
+    todo.sort(key=last_seconds, reverse=True)
+    errors = []
+    run_side_by_side([path for path in todo if not reads_notebooks(path)], errors)
+    # these read the others' results
+    run_side_by_side([path for path in todo if reads_notebooks(path)], errors)
     return errors
 
 
@@ -263,10 +209,10 @@ def notebook(name):
 
 def main(paths):
     """Execute what is out of date and show what went wrong; exit if anything did."""
-    console = Console(highlight=False)
-    errors = execute_all(paths, console)
+    errors = execute_all(paths)
     for error in errors:
-        print(f"\n{'=' * 80}\n{error if console.is_terminal else re.sub(ESCAPES, '', str(error))}")
+        text = str(error) if sys.stdout.isatty() else re.sub(ESCAPES, "", str(error))
+        print(f"\n{'=' * 80}\n{text}")
     if unexecuted := [short(path) for path in paths if not runs_here(path)]:
         print(f"PyTorch is not installed; shown without being run: {', '.join(unexecuted)}")
     if errors:

@@ -1,5 +1,8 @@
 """What is said about each page, to search engines, other sites and passers-by: description,
-address, social card, version; and the page for addresses that lead nowhere.
+address, social card, version, where it runs; and the page for addresses that lead nowhere.
+
+Extensions make the social cards, the site map and that page; here they are told what
+settings.ini says, and what each chapter's subtitle says.
 """
 
 from datetime import date
@@ -9,57 +12,56 @@ from pathlib import Path
 
 from dependencies import notebooks, reads_notebooks
 from docutils import nodes
-from project import LATEST, ROOT, SETTINGS, SITE, SOURCE, VERSION, commit, version_folder
+from project import LATEST, SETTINGS, SITE, SOURCE, VERSION, commit, version_folder
 from sphinx_sitemap import is_excluded
 
 # of the addresses on the page for addresses that lead nowhere, which is shown at any depth
 PREFIX = f"{SETTINGS['doc_baseurl']}latest/"
-PICTURE = "social.png"
-ALT = (
-    "Ten discs, one per digit: handwritten digits placed by the two coordinates of their class's"
-    " capsule."
-)
-NOT_FOUND = """<h1>Page not found</h1>
+NOT_FOUND = f"""<h1>Page not found</h1>
 <p>There is no page at this address: it may have been renamed,
 or belong to another version of the book.</p>
-<form action="{prefix}search.html" method="get" role="search">
+<form action="{PREFIX}search.html" method="get" role="search">
 <label>Search the book: <input type="search" name="q" required></label>
 <button type="submit">Search</button>
 </form>
 <ul>
-<li><a href="{prefix}nbs/index.html">The first page</a></li>
-<li><a href="{prefix}nbs/capsules/definition.html">The model</a></li>
-<li><a href="{prefix}nbs/practice/use.html">Using the classifier</a></li>
-<li><a href="{prefix}nbs/practice/api.html">Reference of all names</a></li>
-<li><a href="{source}/issues">Tell us of a broken link</a></li>
+<li><a href="{PREFIX}nbs/index.html">The first page</a></li>
+<li><a href="{PREFIX}nbs/practice/use.html">Using the classifier</a></li>
+<li><a href="{PREFIX}nbs/practice/api.html">Reference of all names</a></li>
+<li><a href="{SOURCE}/issues">Tell us of a broken link</a></li>
 </ul>"""
+CONFIGURATION = {
+    "html_baseurl": LATEST,  # of the canonical links
+    "sitemap_url_scheme": "{link}",
+    "sitemap_excludes": [
+        f"{name}.html" for name in ("index", "search", "404", "genindex", "py-modindex")
+    ],
+    "ogp_site_url": LATEST,
+    "ogp_site_name": SETTINGS["title"],
+    "ogp_image": "_static/social.png",
+    "ogp_image_alt": "Ten discs, one per digit: handwritten digits placed by the two coordinates of"
+    " their class's capsule.",
+    "ogp_custom_meta_tags": [
+        '<meta property="og:image:width" content="1200" />',
+        '<meta property="og:image:height" content="630" />',
+        '<meta name="twitter:card" content="summary_large_image" />',
+    ],
+    "notfound_urls_prefix": PREFIX,
+    "notfound_context": {"title": "Page not found", "body": NOT_FOUND},
+}
+# Where the copy of a notebook that installs the package (book/elsewhere.py) can be run
+OWNER = SOURCE.removeprefix("https://github.com/")
+LAUNCH = {
+    "Colab": f"https://colab.research.google.com/github/{OWNER}/blob/notebooks/",
+    "Binder": f"https://mybinder.org/v2/gh/{OWNER}/notebooks?urlpath=lab/tree/",
+}
+PICTURES = {"Colab": "logo_colab.png", "Binder": "logo_binder.svg"}
 
 
 def configure(app, config):
     """Give the extensions and the theme the addresses that settings.ini states."""
-    config.html_baseurl = LATEST  # of the canonical links
-    config.sitemap_url_scheme = "{link}"
-    config.sitemap_excludes = [
-        "index.html",
-        "search.html",
-        "404.html",
-        "genindex.html",
-        "py-modindex.html",
-    ]
-    config.ogp_site_url = LATEST
-    config.ogp_site_name = SETTINGS["title"]
-    config.ogp_image = f"_static/{PICTURE}"
-    config.ogp_image_alt = ALT
-    config.ogp_custom_meta_tags = [
-        '<meta property="og:image:width" content="1200" />',
-        '<meta property="og:image:height" content="630" />',
-        '<meta name="twitter:card" content="summary_large_image" />',
-    ]
-    config.notfound_urls_prefix = PREFIX
-    config.notfound_context = {
-        "title": "Page not found",
-        "body": NOT_FOUND.format(prefix=PREFIX, source=SOURCE),
-    }
+    for name, value in CONFIGURATION.items():
+        setattr(config, name, value)
     config.html_theme_options |= {
         "repository_url": SOURCE,
         "repository_branch": SETTINGS["branch"],
@@ -70,12 +72,6 @@ def configure(app, config):
     }
 
 
-def description(doctree):
-    """A page in a sentence: the chapter's subtitle, else what the package is."""
-    quote = doctree and doctree.next_node(nodes.block_quote)
-    return " ".join(quote.astext().split()) if quote else SETTINGS["description"]
-
-
 @cache
 def build():
     """Version and commit of this build, as a line of HTML."""
@@ -83,19 +79,20 @@ def build():
     if commit():
         name, day = commit()
         day = date.fromisoformat(day)
-        line += (
-            f', commit <a href="{SOURCE}/commit/{name}">{name[:10]}</a> of {day.day} {day:%B %Y}'
-        )
+        link = f'<a href="{SOURCE}/commit/{name}">{name[:10]}</a>'
+        line += f", commit {link} of {day.day} {day:%B %Y}"
     return f'{line} · <a href="{SITE}versions.html">all versions</a>'
 
 
 def describe(app, pagename, templatename, context, doctree):
-    """Description and version of a page; runs before the social card is made."""
-    text = description(doctree)
-    context["metatags"] = (
-        context.get("metatags", "") + f'\n<meta name="description" content="{escape(text)}" />\n'
-    )
-    context["meta"] = {**(context.get("meta") or {}), "og:description": escape(text)}
+    """A page in a sentence: the chapter's subtitle, else what the package is; runs before the
+    social card is made.
+    """
+    quote = doctree and doctree.next_node(nodes.block_quote)
+    text = escape(" ".join(quote.astext().split()) if quote else SETTINGS["description"])
+    tag = f'\n<meta name="description" content="{text}" />\n'
+    context["metatags"] = context.get("metatags", "") + tag
+    context["meta"] = {**(context.get("meta") or {}), "og:description": text}
     context["theme_extra_footer"] = f'<p class="capslit-build">{build()}</p>'
     if pagename == app.config.notfound_pagename:
         context["content_root"] = PREFIX
@@ -103,38 +100,15 @@ def describe(app, pagename, templatename, context, doctree):
 
 
 @cache
-def elsewhere(path):
-    """Whether a notebook runs without a checkout: the others read the sources of the book."""
-    return path in notebooks() and not reads_notebooks(path)
+def portable():
+    """The notebooks that run without a checkout: the others read the sources of the book."""
+    return {path for path in notebooks() if not reads_notebooks(path)}
 
 
 def look_once(app, env):
-    """Look at all notebooks before the pages are written, each by a process of its own that would
-    begin anew.
-    """
-    for path in notebooks():
-        elsewhere(path)
+    """Look at all notebooks before the pages are written by several processes."""
+    portable()
     return []
-
-
-def launch(pagename):
-    """Where the copy of a notebook that installs the package (book/elsewhere.py) can be run: name,
-    picture and address.
-    """
-    owner = SOURCE.removeprefix("https://github.com/")
-    path = f"{version_folder()}/{pagename}.ipynb"
-    return [
-        (
-            "Colab",
-            "logo_colab.png",
-            f"https://colab.research.google.com/github/{owner}/blob/notebooks/{path}",
-        ),
-        (
-            "Binder",
-            "logo_binder.svg",
-            f"https://mybinder.org/v2/gh/{owner}/notebooks?urlpath=lab/tree/{path}",
-        ),
-    ]
 
 
 def add_buttons(app, pagename, templatename, context, doctree):
@@ -145,40 +119,35 @@ def add_buttons(app, pagename, templatename, context, doctree):
     for button in (button for group in buttons for button in group.get("buttons", [])):
         if button.get("label") == "source-edit-button":
             button |= {"text": "Edit this page", "tooltip": "Edit this page"}
-    if doctree and elsewhere(Path(app.env.doc2path(pagename))):
-        links = [
-            {
-                "type": "link",
-                "text": name,
-                "tooltip": f"Run this chapter on {name}",
-                "icon": f"_static/images/{icon}",
-                "url": url,
-            }
-            for name, icon, url in launch(pagename)
-        ]
-        buttons.insert(
-            0,
-            {
-                "type": "group",
-                "tooltip": "Run this chapter elsewhere",
-                "icon": "fas fa-rocket",
-                "buttons": links,
-                "label": "launch-buttons",
-            },
-        )
+    if doctree and Path(app.env.doc2path(pagename)) in portable():
+        links = []
+        for name, address in LAUNCH.items():
+            links.append(
+                {
+                    "type": "link",
+                    "text": name,
+                    "tooltip": f"Run this chapter on {name}",
+                    "icon": f"_static/images/{PICTURES[name]}",
+                    "url": f"{address}{version_folder()}/{pagename}.ipynb",
+                }
+            )
+        menu = {
+            "type": "group",
+            "tooltip": "Run this chapter elsewhere",
+            "icon": "fas fa-rocket",
+            "buttons": links,
+            "label": "launch-buttons",
+        }
+        buttons.insert(0, menu)
 
 
-def write_robots(app, exception):
-    """Search engines may read everything, and find all pages in the site map."""
+def write_site_files(app, exception):
+    """Search engines may read everything; the site map lists all pages, also those that need not be
+    written anew.
+    """
     if exception is None and app.builder.format == "html":
-        (Path(app.outdir) / "robots.txt").write_text(
-            f"User-agent: *\nAllow: /\n\nSitemap: {LATEST}sitemap.xml\n", encoding="utf-8"
-        )
-
-
-def list_all_pages(app, exception):
-    """The site map lists all pages, also those that need not be written anew."""
-    if exception is None and app.builder.format == "html":
+        robots = f"User-agent: *\nAllow: /\n\nSitemap: {LATEST}sitemap.xml\n"
+        Path(app.outdir, "robots.txt").write_text(robots, encoding="utf-8")
         links = app.sitemap_links
         while not links.empty():
             links.get()
@@ -188,14 +157,11 @@ def list_all_pages(app, exception):
 
 
 def setup(app):
-    app.add_config_value(
-        "capslit_version", VERSION, "html"
-    )  # where it changes, all pages are written anew
+    # where the version changes, all pages are written anew
+    app.add_config_value("capslit_version", VERSION, "html")
     app.connect("config-inited", configure, priority=100)
     app.connect("env-updated", look_once)
     app.connect("html-page-context", describe, priority=100)
     app.connect("html-page-context", add_buttons, priority=900)
-    app.connect("build-finished", write_robots)
-    app.connect("build-finished", list_all_pages, priority=100)  # before the site map is written
-    assert (ROOT / "book" / "_static" / PICTURE).is_file(), "make picture"
+    app.connect("build-finished", write_site_files, priority=100)  # before the site map is written
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,9 +6,9 @@ with inherited methods.
 
 import ast
 import re
+from functools import cache
 
 import yaml
-
 from project import ROOT
 
 PLUMBING = "set_output, get_params, set_params, fit_transform, get_feature_names_out, score"
@@ -31,25 +31,33 @@ def _shortest(module, name):
     return f"{module}.{name}"
 
 
+@cache
 def _estimators(module):
     """Names of the public classes of a module that are estimators.
 
     A package imports them, and they have a method `fit`, or inherit it and add arguments.
     """
     tree = ast.parse(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8"))
+    names = []
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
             bases = {ast.unparse(base) for base in node.bases} - {"BaseEstimator"}
             imported = _shortest(module, node.name) != f"{module}.{node.name}"
             if imported and ("fit" in methods or ("__init__" in methods and bases)):
-                yield node.name
+                names.append(node.name)
+    return names
+
+
+def documented(module, name):
+    """The full name under which the reference documents a function or class of a module."""
+    return _shortest(module, name) if name in _estimators(module) else f"{module}.{name}"
 
 
 def entries(modules):
     """The entries of the modules, as blocks of reStructuredText in Markdown."""
     for module in modules:
-        names = list(_estimators(module))
+        names = _estimators(module)
         for name in names:
             options = ["members:", "inherited-members:", f"exclude-members: {PLUMBING}"]
             yield _block(f"autoclass:: {_shortest(module, name)}", options)

@@ -14,11 +14,8 @@ def notes(version, text):
     """The section of a version in a text in the form of Keep a Changelog; ValueError unless it is
     there once, dated and not empty.
     """
-    sections = re.findall(
-        rf"^## \[{re.escape(version)}\] - (\S+)\n(.*?)(?=^## |^\[[^]]+\]: |\Z)",
-        text,
-        re.MULTILINE | re.DOTALL,
-    )
+    heading = rf"^## \[{re.escape(version)}\] - (\S+)\n"
+    sections = re.findall(rf"{heading}(.*?)(?=^## |^\[[^]]+\]: |\Z)", text, re.M | re.S)
     if len(sections) != 1:
         raise ValueError(
             f"CHANGELOG.md has {len(sections)} sections '## [{version}] - DATE': give the entries"

@@ -1,7 +1,7 @@
 """Put the whole site together: python book/publish.py FOLDER [ARCHIVES]
 
 The built book goes to FOLDER/latest. Each archive of a release (capslit-X.Y.Z-book.zip, see
-archive.py) in the folder ARCHIVES goes to FOLDER/vX.Y.Z. At the root stand a page that leads to
+archive.py) in the folder ARCHIVES goes to FOLDER/vX.Y.Z. At the root are a page that leads to
 latest, the list of versions, the page for addresses that lead nowhere, and what search engines ask
 for.
 """
@@ -21,7 +21,7 @@ PAGE = f"""<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{SETTINGS["title"]}: {{title}}</title>
+<title>{SETTINGS["title"]}</title>
 {{head}}
 </head>
 <body>
@@ -30,26 +30,20 @@ PAGE = f"""<!DOCTYPE html>
 </html>
 """
 REDIRECT = PAGE.format(
-    title="the book",
+    head=f'<link rel="canonical" href="{LATEST}nbs/index.html">\n'
+    '<meta http-equiv="refresh" content="0; url=latest/nbs/index.html">',
     body='<p><a href="latest/nbs/index.html">The book</a></p>',
-    head=(
-        f'<link rel="canonical" href="{LATEST}nbs/index.html">\n<meta http-equiv="refresh"'
-        ' content="0; url=latest/nbs/index.html">'
-    ),
 )
 
 
 def versions(folder):
     """The archives to publish, newest first: {(X, Y, Z): path}, the newest of each X.Y."""
-    found = {}
+    newest = {}
     for path in folder.glob(f"{SETTINGS['lib_name']}-*-book.zip"):
-        if match := re.fullmatch(
-            r"(\d+)\.(\d+)\.(\d+)",
-            path.name.removeprefix(f"{SETTINGS['lib_name']}-").removesuffix("-book.zip"),
-        ):
+        if match := re.search(r"-(\d+)\.(\d+)\.(\d+)-book\.zip$", path.name):
             version = tuple(map(int, match.groups()))
-            found[version[:2]] = max(found.get(version[:2], ()), (version, path))
-    return dict(sorted(found.values(), reverse=True)[:KEPT])
+            newest[version[:2]] = max(newest.get(version[:2], ()), (version, path))
+    return dict(sorted(newest.values(), reverse=True)[:KEPT])
 
 
 def unpack(path, target):
@@ -72,14 +66,8 @@ def publish(site, archives=None, html=HTML):
         unpack(path, site / name)
         links.append(f'<li><a href="{name}/nbs/index.html">{name}</a></li>')
     (site / "index.html").write_text(REDIRECT, encoding="utf-8")
-    (site / "versions.html").write_text(
-        PAGE.format(
-            title="versions",
-            head="",
-            body="<h1>Versions of the book</h1>\n<ul>\n{}\n</ul>".format("\n".join(links)),
-        ),
-        encoding="utf-8",
-    )
+    body = "<h1>Versions of the book</h1>\n<ul>\n{}\n</ul>".format("\n".join(links))
+    (site / "versions.html").write_text(PAGE.format(head="", body=body), encoding="utf-8")
     (site / ".nojekyll").touch()  # folders that begin with _ are served as they are
 
 

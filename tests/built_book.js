@@ -11,7 +11,6 @@
     const seen = [];
     const shown = e => e.getClientRects().length > 0;
     const content = document.querySelector('article') || document.body;
-    if (!document.documentElement.matches('.typeset') && document.querySelector('script[src*="mathjax.js"]')) seen.push('the text waits for its formulas');
     for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
       seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
     for (const e of document.querySelectorAll('[data-mml-node="mtext"][fill="red"]'))
@@ -64,8 +63,12 @@
       lines: code.reduce((total, pre) => total + pre.textContent.replace(/\n$/, '').split('\n').length, 0),
       cut: code.filter(pre => pre.scrollWidth > pre.clientWidth + 1).map(pre => pre.textContent.slice(0, 80)),
       cells: article.querySelectorAll('div.cell_input').length,
-      unreachable: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1 && e.tabIndex !== 0).length,
-      scrolling: [...article.querySelectorAll('div.math mjx-container')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1).length,
+      unreachable: [...article.querySelectorAll('div.math, span.math')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1
+        && getComputedStyle(e).overflowX === 'auto' && e.tabIndex !== 0).length,
+      beheaded: [...article.querySelectorAll('div.math:has(svg)')].filter(e => shown(e)
+        && e.querySelector('svg').getBoundingClientRect().left < e.getBoundingClientRect().left - 1).map(e => e.id),
+      // a box in a line that hides its overflow stands on the line with its lower edge
+      raised: [...article.querySelectorAll('span.math:not(.capslit-scrolls)')].filter(e => shown(e) && getComputedStyle(e).overflowY !== 'visible').length,
     };
   },
 

@@ -118,7 +118,8 @@ class Reader:
     def open(self, name):
         self.page.goto(self.site + name, wait_until="load")
         self.page.evaluate(
-            "() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(typesetAll) : 0"
+            "() => window.MathJax && MathJax.startup"
+            " && MathJax.startup.promise.then(() => MathJax.startup.document.lazyTypesetAll())"
         )
         self.page.evaluate(
             "() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() =>"
@@ -159,9 +160,6 @@ class Visits:
             "requests": list(reader.requests),
             "theme": page.locator("html").get_attribute("data-theme"),
         }
-        page.evaluate(
-            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))"
-        )  # equations are fitted to the window
         for check in ("fetch", "troubles", "reading", "type", "live"):
             found[check] = page.evaluate(f"() => ({CHECKS}).{check}()")
         if AXE and view == "phone-dark":  # last, for it changes the page

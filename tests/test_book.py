@@ -7,7 +7,7 @@ import re
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
-from built_book import BOOK, CHAPTERS, PAGES, VIEWS, Reader, needs_built_book
+from built_book import BOOK, PAGES, VIEWS, needs_built_book
 from conftest import together
 
 pytestmark = needs_built_book
@@ -56,53 +56,12 @@ def test_links_lead_somewhere(contents, name):
     assert not broken, broken
 
 
-@together("name", CHAPTERS)
-def test_nothing_is_loaded_from_elsewhere(name):
-    html = (BOOK / name).read_text(encoding="utf-8")
-    loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)""", html)
-    loaded += re.findall(
-        r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)""", html
-    )
-    assert not loaded
-
-
-def test_equations_carry_their_numbers(contents):
-    text = "".join((BOOK / name).read_text(encoding="utf-8") for name in CHAPTERS)
-    labels = set(re.findall(r'id="equation-saul-([a\d]+-\d+)"', text))
-    for label in labels:
-        assert re.search(
-            r'<span class="eqno">(<a [^>]*>)?\(Saul'
-            rf" {re.escape(label.upper().replace('-', '.'))}\)",
-            text,
-        )
-
-
-def test_text_is_shown_even_if_mathematics_fails(browser, site):
-    reader = Reader(browser, site, 1280, "light")
-    reader.context.route("**/mathjax.js*", lambda route: route.abort())
-    reader.page.goto(f"{site}nbs/capsules/definition.html", wait_until="load")
-    reader.page.locator("article h1").wait_for(state="visible")
-    assert reader.page.locator("html.typeset, mjx-container").count() == 0
-    reader.context.close()
-
-
-def test_search_finds_a_chapter(browser, site):
-    reader = Reader(browser, site, 1280, "light")
-    page = reader.open("search.html?q=alternative+text")
-    page.wait_for_selector("#search-results li a")
-    assert page.locator("#search-results li a").count() >= 1
-    reader.context.close()
-
-
-def test_code_can_be_copied(browser, site):
-    reader = Reader(browser, site, 1280, "light")
+def test_code_can_be_copied(reader):
     page = reader.open("nbs/plotting.html")
     assert page.locator("div.cell_input button.copybtn").count() >= 5
-    reader.context.close()
 
 
-def test_theme_button_exchanges_the_figures(browser, site):
-    reader = Reader(browser, site, 1280, "light")
+def test_theme_button_exchanges_the_figures(reader):
     page = reader.open("nbs/plotting.html")
     light, dark = (
         page.locator(f"figure.capslit-figure img.only-{theme}").first for theme in ("light", "dark")
@@ -113,4 +72,3 @@ def test_theme_button_exchanges_the_figures(browser, site):
         if page.locator("html").get_attribute("data-theme") == "dark":
             break
     assert dark.is_visible() and not light.is_visible()
-    reader.context.close()

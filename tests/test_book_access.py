@@ -64,15 +64,10 @@ def test_axe_finds_what_is_wrong(phone):
 
 def test_what_scrolls_can_be_reached(phone):
     page = phone.open("nbs/factorial/chains.html")
-    formula = page.locator("div.math mjx-container[tabindex='0']").first
+    formula = page.locator("div.math[tabindex='0']").first
     formula.focus()
-    before = formula.evaluate("formula => formula.scrollLeft")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function(
-        "([formula, before]) => formula.scrollLeft > before", arg=[formula.element_handle(), before]
-    )
+    page.wait_for_function("formula => formula.scrollLeft > 0", arg=formula.element_handle())
     page.set_viewport_size({"width": 1280, "height": 900})
-    page.wait_for_function(
-        "document.querySelectorAll(\"div.math mjx-container[tabindex='0']\").length < 3"
-    )
+    page.wait_for_function("document.querySelectorAll(\"div.math[tabindex='0']\").length < 3")
     page.set_viewport_size({"width": 390, "height": 900})

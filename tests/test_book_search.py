@@ -52,17 +52,17 @@ def test_the_right_page_comes_first(reader, query):
     assert found[0] == f"{name}.html" + (f"#{anchor}" if anchor else ""), found[:5]
 
 
-@pytest.mark.parametrize("query", ["momentum", "posterior", "tangent distance", "routing"])
+@pytest.mark.parametrize("query", ["momentum", "tangent distance"])
 def test_excerpts_are_readable(reader, query):
     page = results(reader, query)
     text = page.locator("#search-results").inner_text()
-    assert "\\" not in text and "mathbf" not in text
-    assert page.locator("#search-results p.context").count() >= 3
-    words = page.eval_on_selector_all(
-        "#search-results p.context mark",
-        "marks => marks.map(mark => mark.textContent.toLowerCase())",
-    )
-    assert any(word[:5] == query[:5] for word in words)
+    assert "\\" not in text and page.locator("#search-results p.context").count() >= 3
+    marks = page.locator("#search-results p.context mark").all_inner_texts()
+    assert query.split()[0] in [word.lower() for word in marks]
+
+
+def test_misspelt_words_are_forgiven(reader):
+    assert "mixtures/tangents" in results(reader, "tangnts").locator("#search-results").inner_html()
 
 
 def test_search_works_from_files(browser):

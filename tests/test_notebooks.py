@@ -19,7 +19,6 @@ sys.path.insert(0, str(ROOT / "book"))
 import execute  # noqa: E402
 from conftest import WORKER  # noqa: E402
 from dependencies import notebooks, runs_here  # noqa: E402
-from kernels import MANAGER  # noqa: E402
 
 
 @pytest.mark.first
@@ -28,7 +27,7 @@ def test_notebook(notebook):
     if not runs_here(notebook):
         pytest.skip("PyTorch is not installed; pip install capslit[torch]")
     if not execute.is_current(notebook):
-        execute.execute(notebook, MANAGER, **(execute.ONE_THREAD if WORKER else {}))
+        execute.execute(notebook, **(execute.ONE_THREAD if WORKER else {}))
 
 
 class Project:
@@ -134,97 +133,3 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
         (tmp_path / "nbs" / f"{name}.ipynb").unlink()
     project.write("requirements.lock", "numpy==2.0")
     assert project.execute()[::2] == (0, ["free", "record", "user"])
-
-
-ONE_AFTER_ANOTHER = """
-import sys
-sys.path.insert(0, "book")
-import execute, kernels
-for name in sys.argv[1:]:
-    try:
-        execute.execute(execute.ROOT / "nbs" / f"{name}.ipynb", kernels.MANAGER)
-        print("executed", name)
-    except execute.NotebookError as error:
-        print(error)
-"""
-
-
-def test_a_forked_kernel_is_a_process_of_its_own(tmp_path):
-    """It finds nothing of the one before it, knows no module of capslit or of the book, and what
-    goes wrong in it ends neither the next one nor unnoticed.
-    """
-    project = Project(tmp_path)
-    project.write("capslit/__init__.py", "")
-    project.write(
-        "nbs/plants.ipynb",
-        [
-            (
-                "import builtins, os, sys, numpy as np, sympy\nbuiltins.planted = sympy.planted ="
-                " np.pi = os.environ['PLANTED'] = sys.planted = 'planted'"
-            ),
-            (
-                "import capslit, matplotlib\nmatplotlib.rcParams['lines.linewidth'] ="
-                " 99\nos.chdir('/')"
-            ),
-        ],
-    )
-    project.write(
-        "nbs/looks.ipynb",
-        [
-            (
-                "import builtins, math, os, sys, warnings, numpy as np, sympy, matplotlib\nfrom"
-                " pathlib import Path"
-            ),
-            (
-                "assert not any(hasattr(place, 'planted') for place in (builtins, sympy, sys)) and"
-                " 'PLANTED' not in os.environ and np.pi == math.pi"
-            ),
-            (
-                "assert 'capslit' not in sys.modules and 'numba' not in sys.modules and 'execute'"
-                " not in sys.modules and matplotlib.rcParams['lines.linewidth'] < 9"
-            ),
-            (
-                "assert Path.cwd().name == 'nbs' and Path(sys.path[0]).resolve() !="
-                " Path('../book').resolve() and __name__ == '__main__'"
-            ),
-            "print(np.random.random())\nos.system('echo by a process of it')",
-            (
-                "import pandas as pd\nassert pd.get_option('display.max_columns') == 20 and"
-                " get_ipython().kernel is not None"
-            ),
-            "import matplotlib.pyplot as plt\nplt.plot([0, 1]);",
-        ],
-    )
-    project.write("nbs/wrong.ipynb", ["1 + 1", "1 / 0", "2 + 2"])
-    project.write("nbs/warns.ipynb", ["import warnings\nwarnings.warn('beware of the dog')"])
-    project.write("nbs/dies.ipynb", ["import os\nos._exit(1)"])
-    project.write("nbs/draws.ipynb", ["import numpy as np\nprint(np.random.random())"])
-    environ = {
-        name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"
-    } | {"PYTHONPATH": ""}  # else ipykernel takes itself for a test
-    said = []
-    for order in (("plants", "looks", "draws", "dies"), ("wrong", "warns", "looks")):
-        done = subprocess.run(
-            [sys.executable, "-c", ONE_AFTER_ANOTHER, *order],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=environ,
-        )
-        assert done.returncode == 0 and not done.stderr, done.stderr
-        found = outputs(tmp_path, "looks")
-        drawn, after = "".join(output.get("text", "") for output in found).splitlines()
-        assert after == "by a process of it" and any(
-            "image/png" in output.get("data", {}) for output in found
-        )
-        assert (
-            "executed looks" in done.stdout and drawn not in outputs(tmp_path, "draws")[0].text
-        )  # random numbers begin anew
-        said.append(done.stdout)
-    assert "executed plants" in said[0] and "nbs/dies.ipynb, cell " in said[0]
-    assert (
-        "nbs/wrong.ipynb, cell " in said[1]
-        and "ZeroDivisionError" in said[1]
-        and "2 + 2" not in said[1]
-        and "beware of the dog" in said[1]
-    )

@@ -2,7 +2,6 @@
 settings.ini; the check of outside links.
 """
 
-import http.server
 import json
 import re
 import runpy
@@ -10,19 +9,16 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 import zipfile
 
 import pytest
 from conftest import PATIENCE
 import yaml
-from built_book import BOOK
 from packaging.metadata import Metadata
 from test_house import ROOT, read
 
 sys.path.insert(0, str(ROOT / "book"))
 import archive  # noqa: E402
-import links  # noqa: E402
 import notes  # noqa: E402
 import project  # noqa: E402
 import publish  # noqa: E402
@@ -279,73 +275,3 @@ def test_a_site_has_a_folder_for_each_version(tmp_path, monkeypatch):
     ] and all((site / path).is_file() for path in listed)
     publish.publish(tmp_path / "alone", html=tmp_path / "html")
     assert (tmp_path / "alone" / "latest" / "nbs" / "index.html").is_file()
-
-
-# Outside links
-
-
-@pytest.fixture
-def server():
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            code = int(self.path.strip("/").split("/")[0])
-            self.send_response(200 if code == 1 and len(asked) > 1 else 503 if code == 1 else code)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    asked = []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        server.base = f"http://127.0.0.1:{server.server_port}"
-        yield server
-        server.shutdown()
-
-
-def test_only_addresses_that_are_gone_are_reported(server, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    wrong = {
-        code: links.problem(f"{server.base}/{code}", pause=0)
-        for code in (200, 403, 404, 410, 429, 500)
-    }
-    assert {code for code, said in wrong.items() if said} == {404, 410, 500} and wrong[
-        404
-    ].startswith("404")
-    assert "URLError" in links.problem("http://127.0.0.1:9/", attempts=1)
-    report = links.check({f"{server.base}/200": ["a"], f"{server.base}/404": ["a", "b", "c", "d"]})
-    assert len(report) == 1 and report[0].endswith(f"{server.base}/404 (in a, b, c …)")
-
-
-def test_a_server_that_was_busy_is_asked_again(server, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert links.problem(f"{server.base}/1", pause=0) == ""
-
-
-def test_outside_addresses_are_found():
-    page = (
-        "<a href=\"https://doi.org/10.1/x#s\">a</a> <a href='http://b.org/?a=1&amp;b=2'>b</a> <a"
-        ' href="nbs/x.html">in</a> <a href="mailto:a@b.c">m</a> <img src="https://c.org">'
-    )
-    assert links.outside(links.Anchors(page).found) == {
-        "https://doi.org/10.1/x",
-        "http://b.org/?a=1&b=2",
-    }
-    assert not links.outside(
-        {f"{project.SOURCE}/edit/main/nbs/index.ipynb", f"{project.LATEST}nbs/index.html"}
-    ), "made by a rule: not asked for each page"
-
-
-@pytest.mark.skipif(
-    not (BOOK / "nbs" / "practice" / "bibliography.html").is_file(),
-    reason="the book is not built: make book",
-)
-def test_outside_addresses_of_the_built_book_are_found():
-    found = links.collect(BOOK)
-    assert "nbs/practice/bibliography.html" in found["https://doi.org/10.1162/neco_a_01336"]
-    assert (
-        all(re.match(r"https?://[\w.-]+", address) and " " not in address for address in found)
-        and len(found) > 20
-    )
-    assert any("README.md" in pages for pages in found.values())

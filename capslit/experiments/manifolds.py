@@ -409,7 +409,7 @@ PLAN = {
     ("manifolds-fine", "mnist"): (
         ("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),
     ),
-    ("manifolds-fine", "digits"): (("whole", "whole", 2, (2,), ("fa", "fa-image")),),
+    ("manifolds-fine", "digits"): (("whole", "whole", 3, (6,), ("fa", "fa-image")),),
 }
 
 

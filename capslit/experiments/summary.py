@@ -39,7 +39,7 @@ from .records import perform
 from .scaling import SCALING
 from .scenes import SCENES
 from .sharing import SHARING
-from .updates import FIGURE6, FIGURE7, PASSES, SIZES
+from .updates import FIGURE6, FIGURE7, SIZES
 from .viewpoints import CAPSULES, VIEWPOINTS
 from ..validation import check_choice
 
@@ -52,7 +52,6 @@ EXPERIMENTS = {
     "million": MILLION,
     "figure6": FIGURE6,
     "figure7": FIGURE7,
-    "passes": PASSES,
     "figure8": FIGURE8,
     "radii": RADII,
     "starts": STARTS,

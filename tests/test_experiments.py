@@ -383,7 +383,12 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
 
 
 # Of experiments that are no longer repeated; chapters are drawn from them
-RETIRED = [("inference", "digits"), ("passes", "mnist"), ("passes", "fashion")]
+RETIRED = [
+    ("inference", "digits"),
+    ("passes", "mnist"),
+    ("passes", "fashion"),
+    ("causes", "digits"),
+]
 
 
 @together("name, data", RETIRED)

@@ -24,7 +24,7 @@ from .inference import INFERENCE
 from .joint import JOINT
 from .layers import LAYERS
 from .letters import LETTERS
-from .lines_and_shapes import CAUSES, LINES, SHAPES
+from .lines_and_shapes import LINES, SHAPES
 from .manifolds import FINE, MANIFOLDS
 from .million import MILLION, READINGS
 from .open_questions import OPEN_QUESTIONS
@@ -68,7 +68,6 @@ EXPERIMENTS = {
     "densities": COMPARISON,
     "lines": LINES,
     "shapes": SHAPES,
-    "causes": CAUSES,
     "capsules": CAPSULES,
     "viewpoints": VIEWPOINTS,
     "ablation": ABLATION,

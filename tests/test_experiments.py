@@ -388,6 +388,10 @@ RETIRED = [
     ("passes", "mnist"),
     ("passes", "fashion"),
     ("causes", "digits"),
+    ("starts", "mnist"),
+    ("starts", "fashion"),
+    ("axes", "mnist"),
+    ("axes", "fashion"),
 ]
 
 

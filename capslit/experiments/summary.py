@@ -16,9 +16,9 @@ from .contest import CONTEST
 from .densities import COMPARISON
 from .drawing import DRAWING
 from .figure2 import FIGURE2, FIGURE3, POINTS2, POINTS3, RADII
-from .figure4 import AXES, FIGURE4
+from .figure4 import FIGURE4
 from .figure5 import FIGURE5
-from .figure8 import FIGURE8, STARTS
+from .figure8 import FIGURE8
 from .heads import HEADS_ON_POSES
 from .inference import INFERENCE
 from .joint import JOINT
@@ -54,9 +54,7 @@ EXPERIMENTS = {
     "figure7": FIGURE7,
     "figure8": FIGURE8,
     "radii": RADII,
-    "starts": STARTS,
     "sizes": SIZES,
-    "axes": AXES,
     "peers": PEERS,
     "calibration": CALIBRATION,
     "tables": CONTEST,

@@ -392,6 +392,7 @@ RETIRED = [
     ("starts", "fashion"),
     ("axes", "mnist"),
     ("axes", "fashion"),
+    ("overlaps", "fashion"),
 ]
 
 

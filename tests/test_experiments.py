@@ -393,6 +393,10 @@ RETIRED = [
     ("axes", "mnist"),
     ("axes", "fashion"),
     ("overlaps", "fashion"),
+    ("densities", "photographs"),
+    ("densities", "mnist"),
+    ("densities", "fashion"),
+    ("densities", "usps"),
 ]
 
 

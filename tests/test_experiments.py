@@ -397,6 +397,7 @@ RETIRED = [
     ("densities", "mnist"),
     ("densities", "fashion"),
     ("densities", "usps"),
+    ("heads", "mnist"),
 ]
 
 

@@ -19,7 +19,6 @@ from .figure2 import FIGURE2, FIGURE3, POINTS2, POINTS3, RADII
 from .figure4 import FIGURE4
 from .figure5 import FIGURE5
 from .figure8 import FIGURE8
-from .heads import HEADS_ON_POSES
 from .inference import INFERENCE
 from .joint import JOINT
 from .layers import LAYERS
@@ -69,7 +68,6 @@ EXPERIMENTS = {
     "capsules": CAPSULES,
     "viewpoints": VIEWPOINTS,
     "ablation": ABLATION,
-    "heads": HEADS_ON_POSES,
     "scenes": SCENES,
     "quadrants": QUADRANTS,
     "inference": INFERENCE,

@@ -398,6 +398,7 @@ RETIRED = [
     ("densities", "fashion"),
     ("densities", "usps"),
     ("heads", "mnist"),
+    ("readings", "mnist"),
 ]
 
 

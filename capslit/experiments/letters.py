@@ -14,6 +14,7 @@ from scipy import ndimage
 from ..composition.estimator import CompositionalModel, pose_moments
 from ..composition.model import ExpertStatistics
 from ..composition.pursuit import Transforms, warp
+from .quadrants import as_rows
 from .records import Experiment, by_learner, fixed_iterations, variants
 
 # %% ../../nbs/experiments/letters.ipynb #cell-004
@@ -217,11 +218,6 @@ def _letters_parts(data, profile):
     )
 
 # %% ../../nbs/experiments/letters.ipynb #cell-021-1
-def _rows(images):
-    "Images as rows of float64."
-    return images.reshape(len(images), -1).astype(np.float64)
-
-
 def _packed(images):
     "Binary images, eight pixels to a byte."
     return np.packbits(images, axis=-1)
@@ -255,7 +251,7 @@ def _run_online(settings, bench, letters):
     K = settings["n_experts"]
     n = settings["n_learned"]
     images = letters.images[letters.names.index(settings["letter"])][:n]
-    X = _rows(images)
+    X = as_rows(images)
     T = Transforms(letters.shape, *settings["grid"])
     model = CompositionalModel(
         K,
@@ -316,7 +312,7 @@ def _run_alphabet(settings, bench, letters):
     names = letters.names[: settings["letters"]]
     for name, images in zip(names, letters.images):
         bench.report(f"letter {name}")
-        X = _rows(images[:n])
+        X = as_rows(images[:n])
         model, geometry = _learned_geometry(X, T, settings)
         drawn = _draw_poses(geometry, 3, bench.seed)
         arrays["templates"].append(_compact(model.templates_))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UPDATES', 'FOUR', 'FIGURE6', 'MOMENTUM', 'THRESHOLD', 'TRENDS', 'FIGURE7', 'GRID', 'SIZES', 'all_training_examples',
-           'subspace_start', 'class_problem', 'multiclass_problem', 'iterate']
+           'class_problem', 'multiclass_problem', 'iterate']
 
 # %% ../../nbs/experiments/updates.ipynb #cell-002
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def all_training_examples(protocol: Protocol) -> tuple:
     return X, np.concatenate([protocol.y, protocol.y_val]), None
 
 # %% ../../nbs/experiments/updates.ipynb #cell-007
-def subspace_start(seed: int) -> dict:
+def _subspace_start(seed):
     "The initialisation by the subspaces of the classes."
     return {
         "init": "subspace",
@@ -58,7 +58,7 @@ def subspace_start(seed: int) -> dict:
 
 def class_problem(bench: Bench, batch: tuple, dim: int, **options: Any) -> tuple:
     "The `multiclass_problem` of all classes that starts from their subspaces."
-    starts = [subspace_start(bench.seed)]
+    starts = [_subspace_start(bench.seed)]
     return multiclass_problem(batch, bench.data.n_classes, dim, starts, **options)
 
 
@@ -300,7 +300,7 @@ def _run_sizes(part, bench):
     rows = np.sort(np.concatenate(rows))
     batch = (protocol.X[rows], protocol.y[rows], None)
     n = len(rows)
-    start = [subspace_start(bench.seed)]
+    start = [_subspace_start(bench.seed)]
     problem = multiclass_problem(batch, m, settings["capsule_dim"], start)
     # By the error, learning would end where few classes are told apart without any
     options = {"monitor": "objective", "checkpoint": None}

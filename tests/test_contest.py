@@ -165,7 +165,7 @@ def test_the_quick_record(quick_record):
         seconds = record.array(name, "seconds")
         assert metrics["error"] == folds[:, 0].mean() < 0.6
         assert metrics["n"] == 120
-        assert seconds.shape == (2, 2, len(TIMES))
+        assert seconds.shape == (2, 3, len(TIMES))
         assert (seconds[0, :, 1:] > 0).all()
         tuned = bool(part["parameters"]["grid"])
         assert ("chosen" in metrics) == tuned == (seconds[0, :, 0] > 0).all()

@@ -17,7 +17,7 @@ from capslit.experiments.lines_and_shapes import (
 )
 from capslit.experiments.records import load_record
 
-QUICK = {"lines": "lines", "shapes": "shapes", "causes": "digits"}
+QUICK = {"lines": "lines", "shapes": "shapes"}
 MADE = {
     load_lines: ("lines", "e10596a4ed52cad2bbfa5590cdf0265afab98c28106f6484b973a75b3d897319"),
     load_shapes: ("shapes", "3594d6c18223764c593cc8b0c2138a9601c1a3a16b0f367ebc19b998fde53044"),
@@ -148,14 +148,3 @@ def test_metrics_of_shapes_are_within_sense(records):
         assert all(0 <= share <= 1 for share in found["found"])
         assert all(np.isfinite(found["bound"]))
         assert record.array(name, "correlations").shape == (2, 3, 16)
-
-
-def test_metrics_of_causes_are_within_sense(records):
-    record = records["causes"]
-    for d, k in ((2, 4), (3, 4)):
-        found = record.metrics(f"{d} × {k}")
-        errors = (*found["error"].values(), *found["unseen_error"].values())
-        assert found["bits"] == d * np.log2(k)
-        assert all(0 < error < 1 for error in errors)
-        assert found["error"]["factorial"] < found["error"]["k-means, d·k"]
-        assert ("k-means, k^d" in found["error"]) == (k**d <= 1540)

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.stats import special_ortho_group
 
 from capslit import CapsuleClassifier
 from capslit.data import datasets
 from capslit.experiments.figure4 import (
     _principal_axes,
     _prototypes_along,
-    _random_axes,
     _squashed_by_class,
 )
 
@@ -41,7 +41,7 @@ def test_along_the_own_axes_they_are_the_prototypes_of_the_classifier(fitted):
 
 def test_principal_axes_belong_to_the_model(fitted):
     model, X, y = fitted
-    turn = _random_axes(10, 3, seed=1)[0]
+    turn = special_ortho_group.rvs(3, size=10, random_state=1)
     assert np.allclose(turn @ turn.transpose(0, 2, 1), np.eye(3))
     (share, axes), (turned_share, turned_axes) = (
         _principal_axes(_squashed_by_class(weights, X, y))

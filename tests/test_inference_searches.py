@@ -1,5 +1,5 @@
-"""Rivals of matching pursuit: mean field against its equations, covers against all sets, and the
-experiment in its quick form.
+"""Rivals of matching pursuit: mean field against its equations, and the experiment in its
+quick form.
 """
 
 import itertools
@@ -10,12 +10,7 @@ import pytest
 from capslit.composition.pursuit import exhaustive_search
 from capslit.experiments.inference import (
     SEARCHES,
-    _best_pair,
-    _coverage,
-    _greedy_cover,
     _mean_field,
-    _mean_field_cover,
-    _preselected,
     _set_values,
 )
 from capslit.experiments.quadrants import all_sets
@@ -35,16 +30,6 @@ def values():
     return values
 
 
-@pytest.fixture
-def covers():
-    "Six candidates, the gains of the pixels of five scenes, and what all sets are worth."
-    rng = np.random.default_rng(1)
-    masks = rng.random((6, 30)) < 0.3
-    g = np.where(rng.random((5, 30)) < 0.5, 2.0, -1.5)
-    worth = [_coverage(masks, g, np.repeat(row[None], 5, axis=0), 1.0) for row in all_sets(6)]
-    return masks, g, np.stack(worth, axis=1)
-
-
 def test_mean_field_is_a_fixed_point_of_its_equations(values):
     rho, bounds = _mean_field(values, sweeps=500)
     assert np.all(np.diff(bounds, axis=0) > -1e-9)
@@ -53,25 +38,6 @@ def test_mean_field_is_a_fixed_point_of_its_equations(values):
         others = np.delete(np.where(a, rho[i], 1 - rho[i]), k, axis=1).prod(axis=1)
         gap = np.sum(others * values[i] * (2 * a[:, k] - 1))
         assert np.isclose(rho[i, k], 1 / (1 + np.exp(-gap)), atol=1e-4)
-
-
-def test_covers_against_all_sets(covers):
-    masks, g, worth = covers
-    sizes = all_sets(6).sum(axis=1)
-    best = worth.max(axis=1)
-    pair = _coverage(masks, g, _best_pair(masks, g, 1.0), 1.0)
-    assert np.allclose(pair, worth[:, sizes <= 2].max(axis=1))
-    every = _preselected(masks, g, 1.0, count=6, max_experts=6)
-    assert np.allclose(_coverage(masks, g, every, 1.0), best)
-    greedy = _coverage(masks, g, _greedy_cover(masks, g, 1.0), 1.0)
-    assert np.all(greedy <= best + 1e-9)
-    assert np.all(greedy >= worth[:, sizes == 1].max(axis=1) - 1e-9)
-
-
-def test_mean_field_of_covers_is_that_of_the_table(covers):
-    masks, g, worth = covers
-    rho = _mean_field_cover(masks, g, 1.0, 0.5, sweeps=300)
-    assert np.allclose(rho, _mean_field(worth, sweeps=300)[0], atol=1e-3)
 
 
 def test_the_quick_record(quick_record):

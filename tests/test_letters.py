@@ -1,27 +1,18 @@
-"""Letters: images of one size, the price of a code, straight strokes, and the experiment in its
+"""Letters: images of one size, straight strokes, and the experiment in its
 quick form.
 """
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
 
-from capslit.composition.pursuit import Transforms
-from capslit.composition.rules import bernoulli_log_likelihood
 from capslit.data.datasets import load_digits
 from capslit.experiments.letters import (
-    CODES,
-    GRIDS,
-    _cautious,
-    _code_lengths,
     _draw_poses,
     _Geometry,
     _geometry_of,
     _letters_of,
     _normalise,
-    _split,
     _stroke_shape,
-    learned,
 )
 from capslit.experiments.records import load_record
 
@@ -60,42 +51,6 @@ def test_geometry_is_mean_and_covariance_of_what_is_active():
         assert np.linalg.eigvalsh(found.covariance).min() > -1e-12
 
 
-def test_code_lengths_by_hand():
-    T = Transforms((8, 8), 2, (-10.0, 0.0, 10.0))
-    rng = np.random.default_rng(1)
-    codes = np.c_[rng.random((6, 2)) < 0.6, rng.normal(size=(6, 6))].astype(float)
-    codes[0, :2] = 0
-    geometry = _geometry_of(codes, 2)
-    found = _code_lengths(codes, geometry, T)
-    active, poses = _split(codes, 2)
-    presence = (geometry.counts + 1) / 8
-    covariance = _cautious(geometry, T)
-    for i in range(6):
-        who = -np.sum(np.log(np.where(active[i], presence, 1 - presence)))
-        joint = who
-        rows = np.flatnonzero(np.repeat(active[i], 3))
-        if rows.size:
-            density = multivariate_normal(geometry.mean.ravel()[rows], covariance[rows][:, rows])
-            joint -= density.logpdf(poses[i].ravel()[rows]) + active[i].sum() * np.log(10)
-        assert np.isclose(found["uniform"][i], who + active[i].sum() * np.log(75))
-        assert np.isclose(found["joint"][i], joint)
-        if active[i].sum() < 2:
-            assert np.isclose(found["separate"][i], joint)
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_the_joint_code_is_shorter_where_poses_go_together(together):
-    T = Transforms((20, 20), 6, (0.0,))
-    rng = np.random.default_rng(0)
-    poses = np.clip(np.rint(rng.normal(size=(300, 3)) * [2, 2, 0]), -6, 6)
-    other = poses if together else rng.permutation(poses)
-    codes = np.c_[np.ones((300, 2)), poses, other]
-    lengths = _code_lengths(codes[100:], _geometry_of(codes[:100], 2), T)
-    uniform, separate, joint = (lengths[name].mean() for name in CODES)
-    assert separate < uniform
-    assert joint < separate - 2 if together else abs(joint - separate) < 0.2
-
-
 def test_drawn_poses_have_the_moments():
     rng = np.random.default_rng(2)
     root = rng.normal(size=(6, 6))
@@ -126,14 +81,3 @@ def test_quick_record(quick_record):
     online = record.array("online", "templates").astype(float)
     first = letters.images[7, 0].ravel()
     assert online.shape == (10, 2, 144) and np.allclose(online[0, 0], (first + 1) / 3, atol=1e-3)
-    part = "sharper, shifts and rotations, 2"
-    metrics = record.metrics(part)
-    for name, mean in {f"code, {c}": metrics["code"][c] for c in CODES}.items():
-        assert np.isclose(mean, record.array(part, name).mean(), atol=1e-4)
-    assert metrics["n_new"] == 16 and np.isclose(metrics["numbers"], 3 * metrics["pieces"])
-    # The likelihood of unseen digits, from a model learned here
-    X, X_new = np.split(letters.images[1, :28].reshape(28, -1).astype(float), [20])
-    model = learned(X, 2, Transforms((12, 12), *GRIDS["digits"]), "sharper", 2)
-    model.set_params(truncated=False)
-    expected = bernoulli_log_likelihood(X_new, model.inverse_transform(model.transform(X_new)))
-    assert np.allclose(record.array(part, "log_likelihood")[1], expected, atol=1e-2)

@@ -105,7 +105,7 @@ def test_all_ways_have_the_same_inner_folds_as_the_classifier(record):
         [],
         [],
     )
-    for fold in folds_of(load_table("breast_cancer"), 2, 120, 0):
+    for fold in folds_of(load_table("breast_cancer"), 3, 120, 0):
         wrong.append(np.mean(model.fit(fold.X, fold.y).predict(fold.X_test) != fold.y_test))
         alpha.append(model.alpha_)
     assert np.array_equal(

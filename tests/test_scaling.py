@@ -1,5 +1,5 @@
-"""How cost grows: what is counted is what is done, times are taken in turns, memory in processes of
-their own; and the table of benchmarks.
+"""How cost grows: what is counted is what is done, times are taken in turns; and the
+table of benchmarks.
 """
 
 import os
@@ -15,7 +15,7 @@ from conftest import together
 from capslit import em
 from capslit.experiments import scaling
 from capslit.experiments.records import load_record, perform
-from capslit.experiments.scaling import AMOUNTS, FITTED, MACHINE, SCALING, Case
+from capslit.experiments.scaling import AMOUNTS, MACHINE, SCALING, Case
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -59,40 +59,6 @@ def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
     assert done["read"] == 4 * 6 * done["capsules"] / 3
 
 
-def test_files_of_examples_do_not_depend_on_their_pieces(tmp_path):
-    for name, pieces in (("a", {}), ("b", {"rows": 128})):
-        (tmp_path / name).mkdir()
-        scaling._write_examples(tmp_path / name, 1000, 10, **pieces)
-    for name in ("X.npy", "y.npy"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    X = np.load(tmp_path / "a" / "X.npy", mmap_mode="r")
-    assert len(np.unique(X, axis=0)) == 1000
-    assert np.array_equal(scaling._read_rows(tmp_path / "a" / "X.npy", 77), X[:77])
-
-
-def test_the_highest_memory_is_noticed():
-    before = scaling._resident(highest=True)
-    # 400 MB more, of which others may free some meanwhile
-    held = np.ones(max(0, before - scaling._resident()) // 8 + 50_000_000)
-    assert scaling._resident(highest=True) - before > 40_000_000
-    assert held[-1] == 1
-    del held
-    assert scaling._resident(highest=True) >= before
-
-
-def test_a_fit_in_a_process_of_its_own(tmp_path):
-    scaling._write_examples(tmp_path, 3000, 8)
-    file = scaling._fit_apart(tmp_path, 2500, False, FITTED)
-    here = scaling._fit_apart(tmp_path, 2500, True, FITTED, apart=False)
-    assert file["weights"] == here["weights"]
-    assert file["n_iter"] == 5
-    assert 0 < file["before"] <= file["peak"] < 2**30
-    fewer = scaling._fit_apart(tmp_path, 2400, False, FITTED, apart=False)
-    assert fewer["weights"] != file["weights"]
-    with pytest.raises(RuntimeError, match="fit of 10 examples.*capsule_dim"):
-        scaling._fit_apart(tmp_path, 10, False, FITTED | {"capsule_dim": 0})
-
-
 def test_the_checks_are_not_fitted_to():
     parts = {part.name: part.parameters for part in SCALING.parts("digits", "paper")}
     checks = parts.pop("checks")["cases"]
@@ -119,7 +85,6 @@ def test_the_experiment_in_seconds(tmp_path):
     assert names == {"scaling-digits-quick.json", "scaling-digits-quick.npz"}
     # Times differ from run to run; all else must be the same again
     assert all(name.rsplit("/", 1)[1].startswith("seconds") for name in record.arrays)
-    assert record.metrics("memory")["same_weights"] == [True, True]
     cases, seconds = scaling.measured(record)
     curves = scaling._curves(True)
     assert len(cases) == sum(len(curves[name]) for name in curves if name != "checks")

@@ -342,7 +342,7 @@ COLLECTIONS = {
     "others": (*(f"{name}-rest" for name in RESTS), *OTHERS),
     "embedded": EMBEDDED,
 }  # names of their tables
-FOLDS = {"paper": {"folds": 5, "rows": ROWS}, "quick": {"folds": 2, "rows": 120}}
+FOLDS = {"paper": {"folds": 5, "rows": ROWS}, "quick": {"folds": 3, "rows": 120}}
 COST = {
     "logistic": 1,
     "svm": 3,

@@ -81,7 +81,7 @@ ARCHITECTURES = {
     "ovr": 20,
     "ovo": 18,
 }  # capsules that see an example of one of ten classes
-SIZES = {"paper": ((1, 2, 4, 8, 16, 32), (2, 8)), "quick": ((1, 2), (1,))}  # with joint stopping
+SIZES = {"paper": ((1, 2, 4, 8, 16, 32), (2, 8)), "quick": ((1, 2), (2,))}  # with joint stopping
 
 
 def _dimension_part(architecture, stopping, d):

@@ -4,18 +4,14 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'UNITS', 'PARTS', 'FOUND', 'MOSTLY', 'COURSES', 'COUNTS', 'FIGURE4', 'BASE', 'VARIANTS', 'QUICK_VARIANTS',
-           'ARRANGEMENTS', 'LINES', 'SHAPES', 'CAUSES']
+           'LINES', 'SHAPES']
 
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-002
-import math
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans
-from sklearn.decomposition import NMF, PCA
-from threadpoolctl import threadpool_limits
 
 from ..factorial.e_steps import Exact, Gibbs, MeanField, Truncated, as_e_step
 from ..factorial.model import FactorialVectorModel
@@ -327,113 +323,6 @@ def _run_variant(settings, bench, data):
     shown = np.stack([weights[0], weights[best]]) * settings["unit"]
     return metrics, {"correlations": correlations, "weights": shown}
 
-# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-020-1
-def _fit_factorial(X, shape, seed, settings):
-    model = _Forgetful(
-        *shape,
-        e_step=_e_step_of(settings),
-        n_init=settings["n_init"],
-        max_iter=settings["max_iter"],
-        n_jobs=1,
-        random_state=seed,
-    ).fit(X)
-    return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
-
-
-def _fit_nmf(X, shape, seed):
-    low = X.min()
-    model = NMF(
-        math.prod(shape),
-        init="random",
-        max_iter=2000,
-        random_state=seed,
-    ).fit(X - low)
-    parts = model.components_
-    return parts, lambda Y: model.transform(np.maximum(Y - low, 0)) @ parts + low
-
-
-def _fit_means(X, shape, seed):
-    model = KMeans(
-        math.prod(shape),
-        n_init=1,
-        random_state=seed,
-    ).fit(X)
-    return model.cluster_centers_, lambda Y: model.cluster_centers_[model.predict(Y)]
-
-
-def _fit_all_means(X, shape, seed):
-    d, k = shape
-    return _fit_means(X, (k**d,), seed)
-
-
-def _fit_principal(X, shape, seed):
-    d, k = shape
-    # As many free templates as d vectors of k states have, and no more than there are pixels
-    model = PCA(min(d * (k - 1), X.shape[1]), svd_solver="full").fit(X)
-    return model.components_, lambda Y: model.inverse_transform(model.transform(Y))
-
-
-def _fit_peer(learn, X, new, shape, seed):
-    """What learn(X, shape, seed) has found: components (m, p), or weights (d, k, p) if it has
-    vectors; and its errors on rows X and on new ones, as shares of the variance of X.
-    """
-    # Sums in one order: the same bits again
-    with fixed_iterations(), threadpool_limits(1, "openmp"):
-        components, reconstruct = learn(X, shape, seed)
-        spread = np.mean(np.var(X, axis=0))
-        errors = [float(np.mean((Y - reconstruct(Y)) ** 2) / spread) for Y in (X, new)]
-    return components, errors
-
-# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022
-ARRANGEMENTS = ((1, 16), (2, 8), (2, 16), (4, 4), (4, 8), (8, 4), (8, 8), (16, 4))
-
-
-def _causes_parts(data, profile):
-    "Arrangements of vectors on real digits."
-    chosen = ARRANGEMENTS
-    base = {"kind": "parts", "n_init": 2, "max_iter": 60, "n_configurations": 8}
-    if profile == "quick":
-        chosen = ((2, 4), (3, 4))
-        base |= {"n_init": 1, "max_iter": 10}
-    parts = {
-        f"{d} × {k}": {"shape": [d, k], "e_step": "exact" if k**d <= 4096 else "truncated"}
-        for d, k in chosen
-    }
-    return variants("parts", base, parts)
-
-# %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-022-1
-def _run_parts(settings, bench, data):
-    "One arrangement of vectors beside its peers."
-    digits = bench.data
-    d, k = settings["shape"]
-    X, new = (_measured(i, digits.scale) for i in (digits.train_images, digits.test_images))
-    peers = {
-        "factorial": partial(_fit_factorial, settings=settings),
-        "k-means, d·k": _fit_means,
-        "NMF, d·k": _fit_nmf,
-        "PCA, d·(k − 1)": _fit_principal,
-    }
-    if k**d <= len(X):
-        # With more centres than images, each image would be its own
-        peers["k-means, k^d"] = _fit_all_means
-    errors = {}
-    components = {}
-    for name, learn in peers.items():
-        components[name], errors[name] = _fit_peer(
-            learn,
-            X,
-            new,
-            (d, k),
-            bench.seed,
-        )
-    metrics = {
-        "error": {name: known for name, (known, _) in errors.items()},
-        "unseen_error": {name: unknown for name, (_, unknown) in errors.items()},
-        # What the states of an image take to write down
-        "bits": d * math.log2(k),
-    }
-    return metrics, {"weights": components["factorial"]}
-
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-024
 LINES = Experiment(
     "Factorial learning: lines, with Figure 4",
@@ -448,10 +337,4 @@ SHAPES = Experiment(
     _shapes_parts,
     by_learner({"variant": _run_variant}),
     quick=("shapes",),
-)
-CAUSES = Experiment(
-    "Factorial learning: parts of digits",
-    ("digits",),
-    _causes_parts,
-    by_learner({"parts": _run_parts}),
 )

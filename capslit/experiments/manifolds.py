@@ -252,9 +252,6 @@ class _Search:
             moves = {}
         return model.predict(self.X_val, **moves)
 
-# %% ../../nbs/experiments/manifolds.ipynb #cell-012-1
-#| export
-
 # %% ../../nbs/experiments/manifolds.ipynb #cell-013
 AMOUNTS = (0.2, 0.4, 0.1, 0.8)  # pixels, of tangents in learning
 CLOUDS = (0.5, 1.0, 2.0, 0.25)  # pixels, of tangents of the image
@@ -409,7 +406,7 @@ PLAN = {
     ("manifolds-fine", "mnist"): (
         ("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),
     ),
-    ("manifolds-fine", "digits"): (("whole", "whole", 2, (2,), ("fa", "fa-image")),),
+    ("manifolds-fine", "digits"): (("whole", "whole", 3, (6,), ("fa", "fa-image")),),
 }
 
 

@@ -16,13 +16,7 @@ from joblib import Parallel, delayed
 
 from ..capsules.classifier import CapsuleClassifier
 from ..capsules.settings import Schedule
-from capslit.deeper.pairs import (
-    CapsulePairClassifier,
-    Overlaid,
-    indicators,
-    longest_two,
-    overlay,
-)
+from ..deeper.pairs import Overlaid, longest_two, overlay
 from ..deeper.patches import PatchFeatures
 from capslit.experiments.records import (
     Experiment,
@@ -110,37 +104,6 @@ def _patch_layer(bench, images, **options):
 def _weights_of(*models):
     "How many weights models have."
     return sum(model.coef_.size + model.intercept_.size for model in models)
-
-# %% ../../nbs/experiments/overlaps.ipynb #overlaps-10-q
-def _learn_regions(settings, bench, sets):
-    "Patches by region, and above them one capsule for each label."
-    flat = {name: part.scenes.reshape(len(part.scenes), -1) for name, part in sets.items()}
-    layer = _patch_layer(bench, flat["training"])
-    X = {name: layer.transform(scenes) for name, scenes in flat.items()}
-    center = X["training"].mean(axis=0)
-    unit = X["training"].std()
-    # One unit for all codes: those of rare patches are small, and stay so
-    X = {name: (codes - center) / unit for name, codes in X.items()}
-    Y = {name: indicators(part.pairs, bench.data.n_classes) for name, part in sets.items()}
-    model = CapsulePairClassifier(
-        settings["capsule_dim"],
-        alpha=settings["alpha"],
-        momentum=0.9,
-        patience=(1000,),
-        max_iter=settings["n_iter"],
-        n_jobs=1,
-        random_state=bench.seed,
-    )
-    model.fit(X["training"], Y["training"], X["validation"], Y["validation"])
-    names = ("objective", "training_error", "validation_error", "accepted")
-    curves = {name: model.history_[name] for name in names}
-    about = {
-        "n_kinds": layer.n_components,
-        "n_codes": X["test"].shape[1],
-        "patch_objective": layer.history_["objective"].tolist(),
-    }
-    pairs = {name: model.predict_pairs(codes) for name, codes in X.items()}
-    return _Named(pairs, curves, _weights_of(model), about)
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-41
 def _window_grid(bench, step):
@@ -995,7 +958,6 @@ def _learn_network(kind, loss, settings, bench, sets):
 
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-16
 LEARNERS = {
-    "regions": _learn_regions,
     "windows": _learn_windows,
     "read": _learn_read,
     "convolutional": partial(
@@ -1009,26 +971,16 @@ LEARNERS = {
         _pair_spread_loss,
     ),
 }
-SCALE = {  # iterations on regions, step of windows, scenes to read, kinds of patches of votes
-    "paper": (60, 2, 20_000, {"n_components": 300, "n_outputs": 800}),
-    "quick": (20, 1, 200, {"n_components": 30, "n_outputs": 60}),
+SCALE = {  # step of windows, scenes to read, kinds of patches of votes
+    "paper": (2, 20_000, {"n_components": 300, "n_outputs": 800}),
+    "quick": (1, 200, {"n_components": 30, "n_outputs": 60}),
 }
 
 
 def _overlap_parts(data, profile):
-    "One part for each learner; of clothes only regions of scenes."
-    n_iter, step, n_read, codes = SCALE[profile]
+    "One part for each learner."
+    step, n_read, codes = SCALE[profile]
     n = SIZES[profile]["training"]
-    regions = {
-        "inputs": "patches",
-        "n_train": n,
-        "capsule_dim": 8,
-        "alpha": 30.0,
-        "n_iter": n_iter,
-    }
-    parts = variants("regions", regions, {"many": {}}, n / 1e4)
-    if data == "fashion":
-        return parts
     windows = {
         "inputs": "windows",
         "n_train": n,
@@ -1042,7 +994,6 @@ def _overlap_parts(data, profile):
     six_passes = network | {"epochs": 6, "learning_rate": 0.004}
     one_pass = network | CAPSULES[profile] | {"epochs": 1, "learning_rate": 0.012}
     return (
-        *parts,
         *variants("windows", windows, {"windows": {}}, n / 1e4),
         *variants("read", windows, {"read-again": rounds}, n / 1e3),
         *variants(
@@ -1079,7 +1030,7 @@ def _score_pairs(learned, part, bench, sets):
 
 OVERLAPS = Experiment(
     "Two overlapping objects named",
-    ("mnist", "fashion"),
+    ("mnist",),
     _overlap_parts,
     # Sums of products depend on how many threads share them
     on_one_thread(by_learner(LEARNERS, _score_pairs, _scene_sets)),

@@ -16,17 +16,16 @@ from .contest import CONTEST
 from .densities import COMPARISON
 from .drawing import DRAWING
 from .figure2 import FIGURE2, FIGURE3, POINTS2, POINTS3, RADII
-from .figure4 import AXES, FIGURE4
+from .figure4 import FIGURE4
 from .figure5 import FIGURE5
-from .figure8 import FIGURE8, STARTS
-from .heads import HEADS_ON_POSES
+from .figure8 import FIGURE8
 from .inference import INFERENCE
 from .joint import JOINT
 from .layers import LAYERS
 from .letters import LETTERS
-from .lines_and_shapes import CAUSES, LINES, SHAPES
+from .lines_and_shapes import LINES, SHAPES
 from .manifolds import FINE, MANIFOLDS
-from .million import MILLION, READINGS
+from .million import MILLION
 from .open_questions import OPEN_QUESTIONS
 from .overlaps import OVERLAPS
 from .peers import PEERS
@@ -39,7 +38,7 @@ from .records import perform
 from .scaling import SCALING
 from .scenes import SCENES
 from .sharing import SHARING
-from .updates import FIGURE6, FIGURE7, PASSES, SIZES
+from .updates import FIGURE6, FIGURE7, SIZES
 from .viewpoints import CAPSULES, VIEWPOINTS
 from ..validation import check_choice
 
@@ -52,12 +51,9 @@ EXPERIMENTS = {
     "million": MILLION,
     "figure6": FIGURE6,
     "figure7": FIGURE7,
-    "passes": PASSES,
     "figure8": FIGURE8,
     "radii": RADII,
-    "starts": STARTS,
     "sizes": SIZES,
-    "axes": AXES,
     "peers": PEERS,
     "calibration": CALIBRATION,
     "tables": CONTEST,
@@ -69,11 +65,9 @@ EXPERIMENTS = {
     "densities": COMPARISON,
     "lines": LINES,
     "shapes": SHAPES,
-    "causes": CAUSES,
     "capsules": CAPSULES,
     "viewpoints": VIEWPOINTS,
     "ablation": ABLATION,
-    "heads": HEADS_ON_POSES,
     "scenes": SCENES,
     "quadrants": QUADRANTS,
     "inference": INFERENCE,
@@ -82,7 +76,6 @@ EXPERIMENTS = {
     "drawing": DRAWING,
     "points2": POINTS2,
     "points3": POINTS3,
-    "readings": READINGS,
     "poses": POSES,
     "layers": LAYERS,
     "sharing": SHARING,

@@ -398,7 +398,6 @@ RETIRED = [
     ("densities", "fashion"),
     ("densities", "usps"),
     ("heads", "mnist"),
-    ("readings", "mnist"),
 ]
 
 

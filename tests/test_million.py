@@ -12,7 +12,7 @@ from capslit.capsules.classifier import CapsuleClassifier
 from capslit.data.datasets import load_digits, project, svd_projection
 from capslit.data.deformations import DeformedImages, Deformations, TangentDeformations
 from capslit.experiments import million
-from capslit.experiments.million import MILLION
+from capslit.experiments.million import MILLION, NAMED_CONSTRUCTIONS, READINGS
 from capslit.experiments.records import PAPER, Bench, load_protocol, load_record
 
 QUICK = PAPER | {"architecture": "ovo", "patience": [8, 4, 2, 1, 1]}
@@ -23,17 +23,20 @@ def protocol():
     return load_protocol(load_digits())
 
 
-@together("deformations", [Deformations(0.5, 3), TangentDeformations()])
-def test_only_training_images_are_joined_by_deformations(protocol, deformations):
+@together(
+    "deformations, n_ancestors", [(Deformations(0.5, 3), None), (TangentDeformations(), 1540)]
+)
+def test_only_training_images_are_joined_by_deformations(protocol, deformations, n_ancestors):
+    "All 1,540 ancestors include the validation images, which decide when to stop; none the test."
     data = load_digits()
     n = len(protocol.X)
     assert n == 1283
     assert len(data.images) == 1540 + len(protocol.X_test)
-    larger = million._enlarge(protocol, deformations, 2000)
+    larger = million._enlarge(protocol, deformations, 2000, n_ancestors)
     assert larger.X.shape == (n + 2000, 16)
     assert larger.X.dtype == np.float32
     assert np.array_equal(larger.X[:n], protocol.X)
-    of = np.arange(2000) % n
+    of = np.arange(2000) % (n_ancestors or n)
     assert np.array_equal(larger.y, np.concatenate([protocol.y, data.labels[of]]))
     for name in ("X_val", "y_val", "X_test", "y_test", "test_images"):
         assert getattr(larger, name) is getattr(protocol, name)
@@ -63,6 +66,14 @@ def test_the_parts_are_those_that_the_chapter_states():
     names = [part.name for part in MILLION.parts("mnist", "paper")]
     assert names[-5:] == [f"ovo-{d}" for d in (1, 2, 4, 8, 16)]
     assert {name[:9] for name in names[:-5]} == {"strength-"}  # the search comes first
+    sizes = (50_000, 110_000, 150_000, 500_000, 1_000_000)
+    expected = {f"tangents-16-{size}" for size in sizes} | {f"weak-16-{size}" for size in sizes[1:]}
+    for word in NAMED_CONSTRUCTIONS:
+        for stopping in million.STOPPING:
+            expected |= {f"{word}-{stopping}-{n}" for n in (50_000, 60_000)}
+    parts = READINGS.parts("mnist", "paper")
+    assert {part.name for part in parts} == expected and len(parts) == len(expected)
+    assert all(part.independent for part in parts)
 
 
 def test_the_gallery_shows_members_of_the_stream(protocol):
@@ -88,6 +99,41 @@ def test_the_experiment_on_the_embedded_digits(quick_record):
         wrong = record.array(name, "predicted") != record.array(name, "labels")
         assert wrong.mean() == pytest.approx(metrics["test_error"])
         assert set(record.parts[name]["seconds"]) == {"generate", "fit", "measure"}
+
+
+def test_fixed_updates_look_at_no_validation_image(protocol):
+    "Of each pair the weights with the fewest errors among all updates."
+    (part,) = [p for p in READINGS.parts("digits", "quick") if p.name == "weak-fixed-1540"]
+    settings = {key: part.parameters[key] for key in (*PAPER, "architecture", "early_stopping")}
+    settings |= {"capsule_dim": 1, "patience": [7], "max_iter": 7}
+    X = protocol.X.astype(np.float64)
+    y = protocol.y
+    fixed = million.STOPPING["fixed"]
+    few, model = (fixed.paper(**settings).fit(X, y, X_val=X[:n], y_val=y[:n]) for n in (20, 900))
+    assert np.array_equal(few.coef_, model.coef_)
+    assert model.n_iter_ == 7
+    assert np.isnan(model.history_["validation_error"]).all()
+    lowest = np.nanmin(model.history_["training_error"], axis=0)
+    for k, (a, b) in enumerate(zip(*np.triu_indices(10, 1))):
+        rows = (y == a) | (y == b)
+        lengths = np.sum(np.einsum("mdp,np->nmd", model.coef_[k], X[rows]) ** 2, axis=2)
+        wrong = np.mean(np.where(lengths[:, 0] >= lengths[:, 1], a, b) != y[rows])
+        assert wrong == pytest.approx(lowest[k])
+
+
+def test_readings_of_the_embedded_digits(quick_record):
+    record = load_record(quick_record("readings"))
+    for name, part in record.parts.items():
+        metrics = part["metrics"]
+        assert metrics["n_train"] == 1283 + part["parameters"]["n_extra"]
+        assert record.array(name, "pair_errors").shape == (metrics["n_iter"], 45)
+        wrong = record.array(name, "predicted") != record.array(name, "labels")
+        assert wrong.mean() == pytest.approx(metrics["test_error"])
+    fixed, joint, separate = (
+        record.metrics(f"weak-{stopping}-1283") for stopping in ("fixed", "joint", "separate")
+    )
+    assert fixed["training_error"] < 0.1 * separate["training_error"]
+    assert len(set(joint["iterations"])) == 1 < len(set(separate["iterations"]))
 
 
 @together("capsule_dim", [1, 3])

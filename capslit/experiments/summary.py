@@ -25,7 +25,7 @@ from .layers import LAYERS
 from .letters import LETTERS
 from .lines_and_shapes import LINES, SHAPES
 from .manifolds import FINE, MANIFOLDS
-from .million import MILLION
+from .million import MILLION, READINGS
 from .open_questions import OPEN_QUESTIONS
 from .overlaps import OVERLAPS
 from .peers import PEERS
@@ -76,6 +76,7 @@ EXPERIMENTS = {
     "drawing": DRAWING,
     "points2": POINTS2,
     "points3": POINTS3,
+    "readings": READINGS,
     "poses": POSES,
     "layers": LAYERS,
     "sharing": SHARING,

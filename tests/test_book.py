@@ -7,7 +7,7 @@ import re
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
-from built_book import BOOK, PAGES, VIEWS, needs_built_book
+from built_book import BOOK, CHAPTERS, PAGES, VIEWS, Reader, needs_built_book
 from conftest import together
 
 pytestmark = needs_built_book
@@ -54,6 +54,25 @@ def test_links_lead_somewhere(contents, name):
         elif fragment and unquote(fragment) not in contents[target][0]:
             broken.append(f"{link} (no such anchor)")
     assert not broken, broken
+
+
+@together("name", CHAPTERS)
+def test_nothing_is_loaded_from_elsewhere(name):
+    html = (BOOK / name).read_text(encoding="utf-8")
+    loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)""", html)
+    loaded += re.findall(
+        r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)""", html
+    )
+    assert not loaded
+
+
+def test_text_is_shown_even_if_mathematics_fails(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    reader.context.route("**/mathjax.js*", lambda route: route.abort())
+    reader.page.goto(f"{site}nbs/capsules/definition.html", wait_until="load")
+    reader.page.locator("article h1").wait_for(state="visible")
+    assert reader.page.locator("html.typeset, mjx-container").count() == 0
+    reader.context.close()
 
 
 def test_code_can_be_copied(reader):

@@ -37,6 +37,11 @@ def test_figures_are_numbered_files_of_known_size(name):
             )
 
 
+def test_downloaded_notebooks_keep_their_pictures():
+    notebook = (BOOK / "_sources" / "nbs" / "plotting.ipynb").read_text(encoding="utf-8")
+    assert "figures/" not in notebook.replace("capslit_figures", "")
+
+
 class Weigher(Reader):
     """A reader who has never been here, and counts what is loaded."""
 
@@ -124,4 +129,18 @@ def test_formulas_are_drawn_with_mathjax_own_glyphs(browser, site):
             foreign
         )
         assert not reader.errors, reader.errors
+    reader.context.close()
+
+
+def test_nothing_moves_when_a_picture_comes(browser, site):
+    reader = Weigher(browser, site)
+    page = reader.open("nbs/experiments/letters.html")
+    last = page.locator("figure.capslit-figure").last
+    before = last.evaluate("figure => figure.offsetTop")
+    for figure in page.locator("figure.capslit-figure").all():
+        figure.scroll_into_view_if_needed()
+        page.wait_for_function(
+            "image => image.complete", arg=figure.locator("img.only-light").element_handle()
+        )
+    assert abs(last.evaluate("figure => figure.offsetTop") - before) <= 1
     reader.context.close()

@@ -96,6 +96,28 @@ def plain(html, tags=r"<[^>]*>"):
     return re.sub(r"\s+", "", unescape(re.sub(tags, "", html)) if tags else html)
 
 
+def test_summaries_are_read_as_they_are_written(reader):
+    """What a summary shows is its name; it says what a press would do."""
+    page = reader.open(MODEL)
+    for word in ("Show", "Hide"):
+        summaries = page.locator("details.capslit-fold > summary")
+        texts = {re.sub(r"\s+", " ", text).strip() for text in summaries.all_inner_texts()}
+        assert {
+            f"{word} the check",
+            f"{word} the imports",
+            f"{word} the code of the figure",
+        } <= texts
+        assert all(text.startswith(f"{word} ") for text in texts)
+        snapshot = page.locator("article").aria_snapshot()
+        for text in texts:
+            assert text in re.sub(r'\\"', '"', snapshot), text
+        assert page.locator("details.capslit-fold > summary[aria-label]").count() == 0
+        page.evaluate(
+            "() => { for (const fold of document.querySelectorAll('details.capslit-fold'))"
+            " fold.open = true; }"
+        )
+
+
 def test_one_switch_by_keyboard(reader):
     page = reader.open(MODEL)
     switch = page.locator("button.capslit-fold-switch")
@@ -112,6 +134,22 @@ def test_one_switch_by_keyboard(reader):
     assert switch.inner_text() == "Show all code" and opens.count() == 0
 
 
+def test_without_storage_the_switch_still_works(browser, site):
+    reader = Reader(browser, site, 1280, "light")
+    reader.context.add_init_script(
+        "for (const name of ['getItem', 'setItem']) { const given = Storage.prototype[name];"
+        " Storage.prototype[name] = function (key, ...rest) { if (key === 'capslit-code') throw new"
+        " Error('no'); return given.call(this, key, ...rest); }; }"
+    )
+    page = reader.open(MODEL)
+    page.locator("button.capslit-fold-switch").click()
+    assert (
+        page.locator("details.capslit-fold:not([data-kind=solution]):not([open])").count() == 0
+        and not reader.errors
+    )
+    reader.context.close()
+
+
 def test_a_link_into_a_fold_opens_it(reader):
     page = reader.open(MODEL)
     page.evaluate(
@@ -120,6 +158,28 @@ def test_a_link_into_a_fold_opens_it(reader):
     )
     page.wait_for_function("() => document.getElementById('inside').closest('details').open")
     assert page.locator("details.capslit-fold[open]").count() == 1
+
+
+def test_copied_code_has_the_lines_of_the_notebook(reader):
+    page = reader.open("nbs/practice/use.html")
+    page.set_viewport_size({"width": 390, "height": 900})
+    cells = [
+        cell
+        for cell in json.loads((ROOT / "nbs/practice/use.ipynb").read_text(encoding="utf-8"))[
+            "cells"
+        ]
+        if cell["cell_type"] == "code"
+    ]
+    code = "".join(cells[0]["source"])
+    shown = page.locator("div.cell_input pre").first
+    assert shown.text_content().rstrip("\n") == shown.inner_text().rstrip("\n") == code
+    assert (
+        shown.evaluate(
+            "pre => pre.getBoundingClientRect().height /"
+            " parseFloat(getComputedStyle(pre).lineHeight)"
+        )
+        > code.count("\n") + 2
+    )  # it does wrap
 
 
 @pytest.mark.parametrize("name", [MODEL, "nbs/practice/use.html", "nbs/factorial/hmm.html"])

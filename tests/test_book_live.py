@@ -70,6 +70,17 @@ def test_stage_stays_within_the_column(visits, view, name):
     assert not [wide for part in visits(view, name)["live"] for wide in part["wide"]]
 
 
+def test_pages_without_live_parts_load_none_of_the_files():
+    without = [
+        name
+        for name in CHAPTERS
+        if 'class="capslit-live"' not in (BOOK / name).read_text(encoding="utf-8")
+    ]
+    assert without and all(
+        "live.js" not in (BOOK / name).read_text(encoding="utf-8") for name in without
+    )
+
+
 def test_code_is_folded_beside_the_mathematics(reader):
     page = reader.open("nbs/plotting.html")
     code = page.locator("details.capslit-live-code")
@@ -152,6 +163,18 @@ def test_pad_obeys_the_keyboard_and_speaks(pad):
         "() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw"
         " [role=status]').textContent)",
     )
+
+
+def test_pad_draws_at_once_for_readers_who_want_no_motion(browser, site):
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(site + "nbs/index.html", wait_until="load")
+    calm = page.evaluate(
+        "() => { capslit.parts.draw.choose('stroke-8'); return"
+        " Array.from(capslit.parts.draw.image()).reduce((a, b) => a + b, 0); }"
+    )
+    assert calm > 80
+    context.close()
 
 
 def test_pad_draws_by_finger(browser, site):
@@ -257,6 +280,25 @@ def test_capsules_of_more_dimensions_are_less_certain(browser, site):
         class_probabilities(squared, 16)[0],
         atol=0.015,
     )
+    context.close()
+
+
+def test_samples_estimate_the_probabilities_at_once_without_motion(browser, site):
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(site + POSES, wait_until="load")
+    for _ in range(5):
+        page.locator("#live-poses button", has_text="Draw 200").click()
+    assert page.evaluate("() => capslit.parts.poses.state().noise") == 1000
+    text = page.locator("#live-poses .capslit-words").inner_text()
+    found = [
+        float(value)
+        for value in re.search(r"1000 samples estimate ([\d., ]+)\.", text)[1].split(", ")
+    ]
+    exact = page.evaluate("() => capslit.parts.poses.probabilities(capslit.parts.poses.poses, 0.7)")
+    np.testing.assert_allclose(found, exact, atol=0.05)
+    page.locator("#live-poses button", has_text="Clear").click()
+    assert "samples" not in page.locator("#live-poses .capslit-words").inner_text()
     context.close()
 
 

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from built_book import needs_built_book
+from built_book import BOOK, needs_built_book
 from test_house import ROOT
 
 pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
@@ -51,3 +51,13 @@ def test_links_stay_within_the_file(book):
             inside += "/Dest" in annotation
             assert not address.startswith("file:"), address
     assert inside > 15
+
+
+def test_a_book_that_is_not_built_is_said(monkeypatch, capsys):
+    import runpy
+
+    assert (BOOK / "nbs" / "index.html").is_file()
+    monkeypatch.setattr(project, "HTML", ROOT / "nowhere")
+    monkeypatch.setattr(sys, "argv", ["pdf.py"])
+    with pytest.raises(SystemExit, match="make book"):
+        runpy.run_path(str(ROOT / "book" / "pdf.py"), run_name="__main__")

@@ -290,6 +290,17 @@ def test_explorers_start_when_they_are_opened(browser, site, name):
     assert not reader.errors and not troubles
 
 
+def test_explorers_are_not_there_without_scripts(browser, site):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site + "nbs/experiments/figure5.html")
+    assert (
+        page.locator("details.capslit-explore").count()
+        and not page.locator("details.capslit-explore:visible").count()
+    )
+    context.close()
+
+
 def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
     page = reader.open("nbs/experiments/figure5.html")
     part, record = page.locator("#live-figure5-curves"), load_record(RESULTS / "figure5-mnist.json")
@@ -332,6 +343,21 @@ def test_a_curve_is_read_by_pointing_and_its_matrix_by_arrow_keys(reader):
         page.keyboard.press(key)
     words = page.locator("#live-figure5-curves .capslit-confusion .capslit-words").inner_text()
     assert words == f"{counts[2, 1]} of the {counts[2].sum()} of class 2 are taken for 1."
+
+
+def test_a_cell_of_the_matrix_chooses_the_images(reader):
+    page = reader.open("nbs/experiments/figure2.html")
+    confusion = load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", "confusion")
+    cell = (
+        page.locator("#live-figure2-points .capslit-confusion tbody tr").nth(4).locator("td").nth(9)
+    )
+    assert cell.inner_text() == str(confusion[4, 9])
+    cell.click()
+    assert (
+        page.locator("#live-figure2-points .capslit-words")
+        .first.inner_text()
+        .startswith(f"{confusion[4, 9]} of the 10000 test images")
+    )
 
 
 # The contest

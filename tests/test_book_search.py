@@ -52,7 +52,7 @@ def test_the_right_page_comes_first(reader, query):
     assert found[0] == f"{name}.html" + (f"#{anchor}" if anchor else ""), found[:5]
 
 
-@pytest.mark.parametrize("query", ["momentum", "tangent distance"])
+@pytest.mark.parametrize("query", ["momentum", "posterior", "tangent distance", "routing"])
 def test_excerpts_are_readable(reader, query):
     page = results(reader, query)
     text = page.locator("#search-results").inner_text()

@@ -48,6 +48,26 @@ def test_steps_of_capsule_regression_are_the_package_s(reader):
     assert len(gaps) == 8 and max(gaps) < 1e-6
 
 
+def test_buttons_take_the_steps_of_capsule_regression(reader):
+    page = reader.open("nbs/capsules/em_steps.html")
+    state = (
+        "() => { const {path, means} = capslit.parts['em-plane'].state(); return [path,"
+        " Boolean(means)]; }"
+    )
+    (first,), waiting = page.evaluate(state)
+    assert not waiting and page.locator("#live-em-plane button", has_text="M-step").is_disabled()
+    press(page, "em-plane", "E-step")
+    assert page.evaluate(state) == [[first], True]
+    press(page, "em-plane", "M-step")
+    path, waiting = page.evaluate(state)
+    assert not waiting and len(path) == 2 and path[1] > first
+    press(page, "em-plane", "Run")
+    path, _ = page.evaluate(state)
+    assert len(path) > 10 and all(after > before for before, after in zip(path, path[1:]))
+    page.locator("#live-em-plane select").first.select_option("1")
+    assert len(page.evaluate(state)[0]) == 1
+
+
 # A Gaussian mixture
 
 
@@ -248,6 +268,23 @@ def test_rules_are_the_package_s(reader):
     assert len(gaps) == 7 and max(gaps) < 1e-6
 
 
+def test_templates_are_moved_and_rules_chosen(reader):
+    page = reader.open("nbs/composition/rules.html")
+    part = page.locator("#live-rules-templates")
+    image = "() => capslit.parts['rules-templates'].composed('maximum')"
+    before = page.evaluate(image)
+    part.locator(".handle").first.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowLeft")
+    assert page.evaluate(image) != before
+    part.get_by_role("button", name="maximum", exact=True).click()
+    assert (
+        page.evaluate("() => capslit.parts['rules-templates'].state().rule")
+        == "maximum"
+        == part.locator("select").input_value()
+    )
+
+
 # Causes
 
 
@@ -267,3 +304,17 @@ def test_posterior_of_causes_is_the_package_s(reader):
         and max(gap for gap, _ in found) < 1e-6
         and all(wrong == 0 for _, wrong in found)
     )
+
+
+def test_most_probable_states_come_at_a_press(reader):
+    page = reader.open("nbs/factorial/quantizer.html")
+    part = page.locator("#live-causes-by-hand")
+    part.get_by_role("button", name="image 4", exact=True).click()
+    part.get_by_role("button", name="vector 2, state 3", exact=True).click()
+    now = page.evaluate(
+        "() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states,"
+        " target]; }"
+    )
+    assert now == [[0, 2, 0, 0], 3]
+    press(page, "causes-by-hand", "The most probable states")
+    assert "number 1 of 256" in part.locator(".capslit-words").inner_text()

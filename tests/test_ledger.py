@@ -25,12 +25,13 @@ from capslit.proofs.claims import (
     ClaimError,
     implementation,
     limit,
+    monte_carlo,
     numeric,
     on_problems,
     on_symbols,
     symbolic,
 )
-from capslit.proofs.ledger import REQUIRED, SOURCES, Ledger, collect, recorded_reports
+from capslit.proofs.ledger import REQUIRED, SOURCES, Ledger, collect, numbered, recorded_reports
 
 ROOT = Path(claims.__file__).parents[2]
 sys.path.insert(0, str(ROOT / "book"))
@@ -189,13 +190,28 @@ x, y = sympy.symbols("x y", real=True)
 f = sympy.Function("f")
 
 
+def estimate(rng, n, s):
+    h = s * rng.standard_normal(n)
+    return (h**2).mean(), (h**2).std() / n**0.5
+
+
 s = sympy.Symbol("s", positive=True)
 k, n = sympy.symbols("k n", integer=True, positive=True)
-PLANTED = {  # beyond those of the chapter on claims
+PLANTED = {
+    "symbolic": (
+        symbolic(),
+        sympy.Eq((x + y) ** 2, x**2 + y**2 + 2 * x * y, evaluate=False),
+        sympy.Eq((x + y) ** 2, x**2 + y**2 + x * y, evaluate=False),
+    ),
     "symbolic inequality": (
         symbolic(),
         sympy.Ge(s**2 + 1, s * 0, evaluate=False),
         sympy.Le(s**2 + 1, s * 0, evaluate=False),
+    ),
+    "numeric": (
+        numeric(),
+        sympy.Eq(sympy.Integral(s * sympy.exp(-s * x), (x, 0, sympy.oo)), 1, evaluate=False),
+        sympy.Eq(sympy.Integral(s * sympy.exp(-s * x), (x, 0, sympy.oo)), s, evaluate=False),
     ),
     "numeric, far digits": (
         numeric(),
@@ -207,11 +223,17 @@ PLANTED = {  # beyond those of the chapter on claims
         sympy.Le(sympy.tanh(s), s, evaluate=False),
         sympy.Ge(sympy.tanh(s), s, evaluate=False),
     ),
+    "limit": (
+        limit(),
+        sympy.Eq(sympy.Limit(sympy.tanh(s), s, sympy.oo), 1, evaluate=False),
+        sympy.Eq(sympy.Limit(sympy.tanh(s), s, sympy.oo), 2, evaluate=False),
+    ),
     "limit, gap that grows": (
         limit(),
         sympy.Eq(sympy.Limit(1 / s, s, sympy.oo), 0, evaluate=False),
         sympy.Eq(sympy.Limit(s / 10**15, s, sympy.oo), 0, evaluate=False),
     ),
+    "monte carlo": (monte_carlo({f: estimate}), sympy.Eq(f(s), s**2), sympy.Eq(f(s), s**2 * 1.03)),
     "implementation": (
         implementation({f: np.expm1}),
         sympy.Eq(f(s), sympy.exp(s) - 1),
@@ -228,6 +250,11 @@ def test_check_accepts_the_true_and_rejects_the_false(name):
     assert not verdict.holds and verdict.evidence
 
 
+def least_squares(A, b):
+    w = np.linalg.solve(A.T @ A, A.T @ b)
+    return A.T @ (b - A @ w)
+
+
 def test_algebra_that_gets_stuck_is_no_rejection():
     def stuck(statement):
         if statement != sympy.Eq(f(x), x**2):
@@ -238,6 +265,17 @@ def test_algebra_that_gets_stuck_is_no_rejection():
         Claim(
             "capslit:stuck", "", "identity", sympy.Eq(f(x), x**2), [claims.Check("stuck", stuck)]
         ).verify()
+
+
+def test_callable_statement_and_its_mutants():
+    claim = Claim(
+        "capslit:t",
+        "normal equations",
+        "algorithm step",
+        least_squares,
+        [on_problems(lambda rng: (rng.normal(size=(7, 3)), rng.normal(size=7)))],
+    )
+    assert claim.verify().report.killed == claim.report.tried >= 8
 
 
 def test_false_claim_raises_and_names_itself():
@@ -420,6 +458,10 @@ def test_claims_of_chapters_of_one_name_keep_their_own_source(tmp_path):
         "line 2: v - v → v + v",
         "line 2: v * 0 → v / 0",
     ]
+
+
+def test_sections_of_a_source_are_counted_from_one():
+    assert numbered("saul", _2=2, A=1) == ["saul:2.1", "saul:2.2", "saul:A.1"]
 
 
 def test_relations_agree_up_to_a_factor_that_keeps_the_relation():

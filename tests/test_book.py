@@ -68,7 +68,7 @@ def test_nothing_is_loaded_from_elsewhere(name):
 
 def test_text_is_shown_even_if_mathematics_fails(browser, site):
     reader = Reader(browser, site, 1280, "light")
-    reader.context.route("**/mathjax.js*", lambda route: route.abort())
+    reader.context.route("**/mathjax/**", lambda route: route.abort())
     reader.page.goto(f"{site}nbs/capsules/definition.html", wait_until="load")
     reader.page.locator("article h1").wait_for(state="visible")
     assert reader.page.locator("html.typeset, mjx-container").count() == 0

@@ -176,11 +176,13 @@ def link_claims(app, name, page):
 
     number = r'<span class="eqno">(\([^<]*\))(?=<a class="headerlink" href="#(equation-[^"]+)")'
     page = re.sub(number, link, page)
-    return re.sub(
-        r'(id="(claim-[^"]+)"><div class="claim-head"><b>)([^<]+)</b>',
-        rf'\1<a href="{home}#\2">\3</a></b>',
-        page,
-    )
+    cards = {r.anchor for r in ledger().values()}  # examples of claims have none
+
+    def name(match):
+        start, anchor, text = match.groups()
+        return f'{start}<a href="{home}#{anchor}">{text}</a></b>' if anchor in cards else match[0]
+
+    return re.sub(r'(id="(claim-[^"]+)"><div class="claim-head"><b>)([^<]+)</b>', name, page)
 
 
 def look_once(app, env, docnames):

@@ -11,7 +11,7 @@
   // An inline formula has what only screen readers see beside it: its drawing is measured
   const width = element => element.matches("span.math") ? element.querySelector("svg")?.getBoundingClientRect().width ?? 0 : element.scrollWidth;
   const mark = element => {
-    const scrolls = element.clientWidth > 0 && width(element) > element.clientWidth + 1;
+    const scrolls = element.clientWidth > 0 && width(element) > element.clientWidth;
     element.classList.toggle("capslit-scrolls", scrolls);
     if (!scrolls) {
       if (element.dataset.scrolls) for (const name of ["tabindex", "role", "aria-label", "data-scrolls"]) element.removeAttribute(name);

@@ -8,8 +8,8 @@
     ".claim-statement": "Formula, wider than its column",
   };
 
-  // An inline formula has what only screen readers see beside it: its drawing is measured
-  const width = element => element.matches("span.math") ? element.querySelector("svg")?.getBoundingClientRect().width ?? 0 : element.scrollWidth;
+  // An inline formula has what only screen readers see beside it: its drawing is measured, less what rounding may add
+  const width = element => element.matches("span.math") ? (element.querySelector("svg")?.getBoundingClientRect().width ?? 0) - 1 : element.scrollWidth;
   const mark = element => {
     const scrolls = element.clientWidth > 0 && width(element) > element.clientWidth;
     element.classList.toggle("capslit-scrolls", scrolls);

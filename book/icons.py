@@ -1,5 +1,5 @@
 """Pages load less: the theme's icons are drawn into them, for its script of 1,500 icons weighs more
-than a page, and code has no spans for what has the colour of the text.
+than a page, and in code only keywords, strings, comments and names that are defined have spans.
 """
 
 import re
@@ -13,7 +13,7 @@ STATIC = Path(pydata_sphinx_theme.__file__).parent / "theme/pydata_sphinx_theme/
 SCRIPT = r'<script [^>]*/fontawesome\.js[^"]*"></script>'
 ICON = r'<(i|span) class="([^"]*\bfa-([a-z-]+)[^"]*)"([^>]*)></\1>'
 ENTRY = r'"?([a-z0-9-]+)"?:\[(\d+),(\d+),\[([^]]*)\],"\w+","([^"]+)"\]'
-PLAIN = r'<span class="[pw]">([^<]*)</span>'  # punctuation and blanks in code
+PLAIN = r'<span class="(?:n|nx|nn|nb|bp|kc|mi|mf|sa|si|p|w|o|pre)">([^<]*)</span>'
 STYLE = {"lg", "solid", "regular", "brands", "fw"}  # words that say how an icon looks
 
 

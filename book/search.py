@@ -78,7 +78,7 @@ KEYWORDS = {
 LEFT_OUT = (
     r"<(script|style|svg|pre|summary)\b.*?</\1>"
     r'|<a class="headerlink".*?</a>|<p class="capslit-reference">.*?</p>'
-    r'|<details class="claim-trials">.*?</details>|<dl class="field-list.*?</dl>'
+    r'|<details class="claim-trials".*?</details>|<dl class="field-list.*?</dl>'
     r'|<details class="capslit-fold" data-kind="solution">.*?</details>'
     r"|<td\b[^>]*>[^a-zA-Z]*</td>"
 )

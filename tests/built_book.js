@@ -17,6 +17,8 @@
       seen.push('a command that MathJax does not know: ' + e.textContent);
     for (const e of document.querySelectorAll('span.math, div.math'))
       if (shown(e) && !e.querySelector('mjx-container')) seen.push('mathematics not rendered: ' + e.textContent.slice(0, 80));
+    for (const e of document.querySelectorAll('mjx-container svg text'))
+      if (!/^[\p{Script=Latin}\p{N}\s_.,;:’‘–—…-]*$/u.test(e.textContent)) seen.push('a glyph that MathJax does not draw: ' + e.textContent);
     const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const node = walker.currentNode, parent = node.parentElement, text = node.nodeValue;

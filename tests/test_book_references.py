@@ -6,6 +6,7 @@ Skipped where no Chromium is installed or the book has not been built (`make boo
 
 import ast
 import html
+import json
 import re
 import sys
 from pathlib import Path
@@ -164,6 +165,12 @@ def test_names_in_the_text_lead_to_the_reference(pages):
 def test_cards_say_what_was_checked_and_lead_on(pages):
     anchors = {name: set(re.findall(r'\sid="([^"]+)"', page)) for name, page in pages.items()}
     entries = re.split(r'(?=<details class="claim-card")', pages[LEDGER])[1:]
+    script = (BOOK / "_static/evidence/nbs-proofs-ledger.js").read_text(encoding="utf-8")
+    evidence = json.loads(re.search(r"\((.*)\);", script, re.DOTALL)[1])
+    entries = [
+        entry.replace("</dl>", rest + "</dl>", 1)
+        for entry, rest in zip(entries, evidence, strict=True)
+    ]
     for entry in entries:
         anchor = re.search(r'id="([^"]+)"', entry)[1]
         assert re.sub(r"<[^>]+>", "", html.unescape(re.search(r"<summary.*?</summary>", entry)[0]))

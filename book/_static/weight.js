@@ -1,0 +1,16 @@
+// The evidence of claims comes when one of them is opened: one script holds that of a page.
+(() => {
+  const all = [...document.querySelectorAll("details[data-evidence]")];
+  window.capslitEvidence = evidence => {
+    for (const details of all)
+      (details.querySelector("dl") ?? details).insertAdjacentHTML("beforeend", evidence[details.dataset.evidence.split("#")[1]]);
+  };
+  const load = () => {
+    for (const details of all) details.removeEventListener("toggle", load);
+    const script = document.createElement("script");
+    script.src = all[0].dataset.evidence;
+    document.head.append(script);
+  };
+  for (const details of all) details.addEventListener("toggle", load);
+  if (all.some(details => details.open)) load();
+})();

@@ -1,0 +1,187 @@
+"""A page loads what it shows, where the theme and MathJax bring what any book might need: scripts
+and styles of parts that the page has, style rules that select something in the book, glyphs that
+the book's formulas use. The evidence of claims comes when a reader opens it.
+"""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import tinycss2
+from pages import on_every_page
+
+# Files, and the words in a page that needs them
+NEEDED = {
+    r'<script src="[^"]*design-tabs\.js.*?</script>': "sd-tab-set",
+    r"<link [^>]*sphinx-design[^>]*\.css[^>]*>": 'class="sd-',
+    r"<link [^>]*/live\.css[^>]*>": "capslit-live",
+    r"<script [^>]*/ledger\.js.*?</script>": "claim-ledger",
+    # formulas, also as texts of figures
+    r"<script[^>]*(?:>window\.MathJax|/mathjax/).*?</script>": (
+        r'class="(?:[^"]*\s)?(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*'
+        r"(?:\$|\\[(\[]))"
+    ),
+}
+
+# What became of a claim's mutants; the card of a claim but for its statement and its derivation
+EVIDENCE = (
+    r'(<details class="claim-trials")(><summary>.*?</summary>)(.*?)(?=</details>)',
+    r'(<details class="claim-card")([^>]*>(?:(?!</dd>).)*</dd>)(.*?)(?=</dl></details>)',
+)
+
+
+def lighten_page(app, name, page):
+    """Take out files that the page does not need, and move evidence to a script."""
+    for file, words in NEEDED.items():
+        if not re.search(words, page, re.DOTALL):
+            page = re.sub(file, "", page, flags=re.DOTALL)
+    page = page.replace('class="math notranslate nohighlight"', 'class="math notranslate"')
+    page = re.sub(r"<img (?=[^>]*/images/logo_)", '<img loading="lazy" ', page)  # in a closed menu
+    lists = []
+    root, file = "../" * name.count("/"), f"_static/evidence/{name.replace('/', '-')}.js"
+
+    def move(match):
+        start, shown, hidden = match.groups()
+        address = f"#{len(lists)}" if lists else f"{root}{file}#0"  # the file's name once
+        lists.append(hidden)
+        return f'{start} data-evidence="{address}"{shown}'
+
+    for pattern in EVIDENCE:
+        page = re.sub(pattern, move, page, flags=re.DOTALL)
+    if lists:
+        target = Path(app.outdir, file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(f"capslitEvidence({json.dumps(lists)});\n", encoding="utf-8")
+    return page
+
+
+# Style sheets
+
+
+def smaller_style(rules, words):
+    """Style rules as text, without those that name a class or an id that is not among the words."""
+    kept = []
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            parts = [part for part in selectors(rule.prelude) if named(part) <= words]
+            if parts:
+                block = tinycss2.serialize(rule.content)
+                kept.append(f"{','.join(map(tinycss2.serialize, parts))}{{{block}}}")
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports"):
+            inner = smaller_style(tinycss2.parse_rule_list(rule.content), words)
+            if inner:
+                kept.append(f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner}}}")
+        elif rule.type == "at-rule":
+            kept.append(rule.serialize())
+    return "".join(kept)
+
+
+def selectors(prelude):
+    """The selectors of a rule, which commas separate."""
+    commas = [i for i, token in enumerate(prelude) if token == ","]
+    return [prelude[i + 1 : j] for i, j in pairwise([-1, *commas, len(prelude)])]
+
+
+def named(selector):
+    """Classes and ids that an element must have; those in brackets, as of :not(), do not count."""
+    ids = {token.value for token in selector if token.type == "hash"}
+    return ids | {name.value for dot, name in pairwise(selector) if dot == "."}
+
+
+def without_unread(css, read):
+    """A style sheet without the theme's properties, and without animations, that no rule reads."""
+    value = r"(?:[^;{}\"']|\"[^\"]*\"|'[^']*')*"
+    theme = rf"(--(?:bs|pst|sbt|sd|fa)-[\w-]+)\s*:{value};?"
+    css = re.sub(theme, lambda match: match[0] if match[1] in read else "", css)
+    frames = r"@(?:-webkit-)?keyframes ([\w-]+)\s*\{(?:[^{}]*\{[^{}]*\})*\s*\}"
+    bare = re.sub(frames, "", css)
+    return re.sub(frames, lambda match: match[0] if match[1] in bare else "", css)
+
+
+# Glyphs
+
+# Alphabets of MathJax's font that are kept: characters that formulas show, and these ranges whole:
+# letters, accents, brackets and their pieces, italic letters, bold digits
+ALPHABETS = (
+    "normal boldItalic doubleStruck smallop largeop texCalligraphic texSize3 texSize4 texVariant"
+).split()
+RANGES = (
+    "[\u0020-\u036f\u2000-\u20ff\u2308-\u230b\u239b-\u23ff\ue000-\uefff"
+    "\U0001d434-\U0001d467\U0001d7ce-\U0001d7d7]"
+)
+# what macros of MathJax are made of
+PIECES = "…←→⇐⇒⇔∀∃∈∏∑−∗∘√∝∞∣∥∫∼≈≠≤≥⊤⋅⋯⟨⟩⟵⟶⟷⟸⟹⟺⟼─□ℂℍℎℕℙℚℝℤ"
+GREEK = "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇αβγδεζηθικλμνξοπρςστυφχψω∂ϵϑϰϕϱϖ"
+LETTERS = {"mathbf": 0x1D400, "boldsymbol": 0x1D468, "bm": 0x1D468, "mathbb": 0x1D538}
+ENTRY = r'\d+:(?:\[[^]]*\]|"[^"]*")'  # of a glyph: its measures, or its outline
+
+
+def symbols(book, definitions):
+    """The characters that the formulas in the pages show: those that stand there, and those of
+    commands, by MathJax's tables; Greek letters and those of LETTERS in their alphabets.
+    """
+    commands = set(re.findall(r"\\([A-Za-z]+)", book))
+    shown = set(re.findall(r"[\u0370-\u03ff\u2100-\u2fff]", book)) | set(PIECES)
+    for name, codes in re.findall(r'\b([A-Za-z]+):\[?"((?:\\u[0-9a-f]{4})+)"', definitions):
+        if name in commands:
+            shown.update(json.loads(f'"{codes}"'))
+    for i, letter in enumerate(GREEK):
+        if letter in shown:
+            shown.update(chr(0x1D6A8 + shift + i) for shift in (58, 116))  # italic, bold italic
+    for command, first in LETTERS.items():
+        for letters in re.findall(rf"\\{command}(?![A-Za-z])\s*([A-Za-z]|\{{[^{{}}]*)", book):
+            for letter in re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", letters)):
+                place = ord(letter.lower()) - ord("a") + 26 * letter.islower()
+                shown.add(chr(first + place))
+    return shown
+
+
+def smaller_font(font, shown):
+    """The font without the glyphs that are not among these characters; a browser's own font would
+    stand in for them.
+    """
+    composed = set(re.findall(r'(\d+):"[^"\\]?\\u', font))  # of other glyphs
+
+    def entries(match):
+        start, alphabet, glyphs = match.groups()
+        kept = []
+        for entry in re.findall(ENTRY, glyphs):
+            code = entry.partition(":")[0]
+            char = chr(int(code))
+            used = alphabet in ALPHABETS and (char in shown or re.match(RANGES, char))
+            kept += [entry] if used or code in composed else []
+        return start + ",".join(kept)
+
+    table = rf"(T\.(\w+)=(?:\(0,H\.AddPaths\)\(V\.\w+,)?\{{)((?:{ENTRY},?)+)"
+    return re.sub(table, entries, font)
+
+
+def lighten_files(app, exception):
+    """Write MathJax's font and the style sheets again, with what the pages use."""
+    if exception is not None or app.builder.format != "html":
+        return
+    static = Path(app.outdir, "_static")
+    pages = [path for path in Path(app.outdir).rglob("*.html") if static not in path.parents]
+    mathjax = static / "mathjax"
+    scripts = [path for path in static.rglob("*.js") if mathjax not in path.parents]
+    scripts = [path for path in scripts if path.name not in ("fontawesome.js", "bootstrap.js")]
+    book = "\n".join(path.read_text(encoding="utf-8") for path in [*pages, *scripts])
+    font = mathjax / "output/svg/fonts/tex.js"
+    shown = symbols(book, (mathjax / "input/tex.js").read_text(encoding="utf-8"))
+    font.write_text(smaller_font(font.read_text(encoding="utf-8"), shown), encoding="utf-8")
+    words = set(re.findall(r"(?:--)?[A-Za-z_][\w-]*", book))
+    sheets = {}
+    for path in static.rglob("*.css"):
+        rules = tinycss2.parse_stylesheet(path.read_text(encoding="utf-8"), skip_comments=True)
+        sheets[path] = smaller_style(rules, words)
+    read = words.union(*(re.findall(r"var\(\s*(--[\w-]+)", css) for css in sheets.values()))
+    for path, css in sheets.items():
+        path.write_text(without_unread(css, read), encoding="utf-8")
+
+
+def setup(app):
+    on_every_page(app, lighten_page)
+    app.add_js_file("weight.js", loading_method="defer")
+    app.connect("build-finished", lighten_files, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

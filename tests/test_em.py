@@ -112,13 +112,13 @@ def test_blocks_do_not_depend_on_how_the_data_were_cut(lengths, rows):
 
 def test_work_can_be_sent_and_leaves_at_home_what_only_the_m_step_needs():
     model, start, data = problem(2)
-    work = em.BoundStep(model, "e_step", start, {"threshold": np.array([0.5])})
+    work = em.bound_step(model, "e_step", start, threshold=np.array([0.5]))
     assert np.array_equal(pickle.loads(pickle.dumps(work))(data).moments, work(data).moments)
 
     class Heavy:
         without_solver = model
 
-    assert em.BoundStep(Heavy(), "count_errors", start).model is model
+    assert em.bound_step(Heavy(), "count_errors", start).func.__self__ is model
 
 
 class Total(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import together
 
-from capslit import em
+from capslit.capsules.engine import CapsuleRegression
 from capslit.experiments import scaling
 from capslit.experiments.records import load_record, perform
 from capslit.experiments.scaling import AMOUNTS, MACHINE, SCALING, Case
@@ -43,13 +43,13 @@ def test_functions_are_called_in_turns_and_the_shortest_time_counts(monkeypatch)
 def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
     case = Case(n, p=6, d=2, m=3, hands=hands)
     seen = []
-    plain = em.BoundStep.__call__
+    plain = CapsuleRegression.e_step
 
-    def watched(work, block):
+    def watched(model, parameters, block, **options):
         seen.append(len(block[0]))
-        return plain(work, block)
+        return plain(model, parameters, block, **options)
 
-    monkeypatch.setattr(em.BoundStep, "__call__", watched)
+    monkeypatch.setattr(CapsuleRegression, "e_step", watched)
     scaling._stepper(case, (*scaling._made_up(case), None))()
     done = scaling._amounts(case)
     assert sum(seen) == n

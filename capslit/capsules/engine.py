@@ -286,13 +286,23 @@ class CapsuleRegression:
         """
         if threshold is not None and not np.count_nonzero(threshold):
             threshold = None
-        steps = {"arrays": _statistics_by_arrays, "loops": _statistics_by_loops}
-        return _summed(self, parameters.weights, batch, steps, threshold)
+        x, groups = _read(self, parameters.weights, batch, plain=threshold is None)
+        weights = _in_precision_of(x, parameters.weights)
+        step = _statistics_by_loops if _by_loops(self, x) else _statistics_by_arrays
+        parts = []
+        for group in groups:
+            parts += zip(group.runs, step(weights, group, threshold))
+        return _combined(self, parts)
 
     def count_errors(self, parameters: Any, batch: Any) -> ErrorCount:
         "ErrorCount of a batch: the forward half of the E-step."
-        steps = {"arrays": _errors_by_arrays, "loops": _errors_by_loops}
-        return _summed(self, parameters.weights, batch, steps)
+        x, groups = _read(self, parameters.weights, batch)
+        weights = _in_precision_of(x, parameters.weights)
+        count = _errors_by_loops if _by_loops(self, x) else _errors_by_arrays
+        parts = []
+        for group in groups:
+            parts += zip(group.runs, count(weights, group))
+        return _combined(self, parts)
 
     def m_step(self, parameters: Any, statistics: Any) -> CapsuleParameters:
         "Weights from the moments, by least squares (Saul 2.22)."
@@ -355,7 +365,7 @@ def _statistics_by_arrays(weights, group, thresholds):
     return sums
 
 # %% ../../nbs/capsules/engine.ipynb #engine-6
-def _errors_by_arrays(weights, group, _):
+def _errors_by_arrays(weights, group):
     "ErrorCount of each run; the forward half of `_statistics_by_arrays`."
     xp = group.xp
     _, norms = _poses_of_cases(weights, group)
@@ -457,18 +467,9 @@ def _moments(xp, means, x, p):
     return xp.reshape(moments, (k, m, d, p))
 
 # %% ../../nbs/capsules/engine.ipynb #cell-035-2
-def _summed(model, weights, batch, steps, threshold=None):
-    "What one of the `steps`, by arrays or by loops, gives for all runs through a batch."
-    x, groups = _read(model, weights, batch, plain=threshold is None)
-    weights = _in_precision_of(x, weights)
-    step = steps["arrays"]
-    # loops read NumPy's arrays, and only where Numba is installed
-    if model.compiled and isinstance(x, np.ndarray) and compiled_sums() is not None:
-        step = steps["loops"]
-    parts = []
-    for group in groups:
-        parts += zip(group.runs, step(weights, group, threshold))
-    return _combined(model, parts)
+def _by_loops(model, x):
+    "Whether compiled loops are there for these inputs, which read NumPy's arrays."
+    return model.compiled and isinstance(x, np.ndarray) and compiled_sums() is not None
 
 
 @lru_cache(maxsize=64)
@@ -510,7 +511,7 @@ def _statistics_by_loops(weights, group, thresholds):
     ]
 
 
-def _errors_by_loops(weights, group, _):
+def _errors_by_loops(weights, group):
     "As `_errors_by_arrays`."
     found = [_run_by_loops(weights, group, run, None)[1] for run in group.runs]
     return [ErrorCount(errors, run.mass) for run, (_, errors) in zip(group.runs, found)]

@@ -207,7 +207,7 @@ def batch_sums(
     n_threads: int | None,
 ) -> BatchSums:
     "The sums of a batch, whose classes have the Gram matrices `grams` (n_classes, p, p)."
-    step = em.BoundStep(model, "e_step", parameters)
+    step = em.bound_step(model, "e_step", parameters)
     rows = model.block_rows(parameters)
     with em.threads(n_threads) if data.like is None else nullcontext() as pool:
         moments = to_numpy(em.accumulate(step, data.batches, rows, pool).moments)

@@ -202,7 +202,7 @@ def zeros_settled(
 ) -> CapsuleParameters:
     "The parameters after one more EM step, whose sweep decides which groups are zero."
     # the scale mixture only approaches zero; the sweep over the columns reaches it
-    step = em.BoundStep(model, "e_step", parameters)
+    step = em.bound_step(model, "e_step", parameters)
     on_host = isinstance(parameters.weights, np.ndarray)
     with em.threads(n_threads) if on_host else nullcontext() as pool:
         statistics = em.accumulate(step, data, em.block_rows(model, parameters), pool)

@@ -113,7 +113,7 @@ def _searched_templates(model, X, n_experts, prunes, rng, n_init, max_iter):
 # %% ../../nbs/composition/estimator.ipynb #cell-050
 def _counted(model, parameters, data):
     "ExpertStatistics of images."
-    step = em.BoundStep(model, "e_step", parameters)
+    step = em.bound_step(model, "e_step", parameters)
     return em.accumulate(step, data, model.block_rows(parameters))
 
 

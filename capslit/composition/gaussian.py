@@ -509,7 +509,7 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
             isinstance(self.init, str),
             checkpoint_every=checkpoint_every,
         )
-        step = em.BoundStep(model, "e_step", best)
+        step = em.bound_step(model, "e_step", best)
         times = em.accumulate(step, batches, model.block_rows(best)).times[0]
         self._keep(best, times, unit, data.n_samples)
         return self

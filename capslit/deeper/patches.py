@@ -432,7 +432,13 @@ class PatchFeatures(
         self._validate_params()
         X = self._images(X, reset=True)
         self._resolve(X)
-        self._learn_patches(X, check_random_state(self.random_state))
+        rng = check_random_state(self.random_state)
+        z = self._whiten_patches(X, rng)
+        if self.n_factors:
+            self._learn_analysers(z, rng)
+        else:
+            model, start = _spheres_to_learn(z, self.n_components_, rng)
+            self.mixture_ = _as_mixture(model, self._learn(model, start, (z, None)))
         if self.n_outputs is not None:
             self._learn_projection(X)
         return self
@@ -518,17 +524,14 @@ class PatchFeatures(
         check_size(np.array([largest], precision))
         self.scale_ = largest or 1.0
 
-    def _learn_patches(self, X, rng):
-        "Set contrast, whitening and the mixture from patches of images X (n, height · width)."
+    def _whiten_patches(self, X, rng):
+        "White patches of images X (n, height · width); sets contrast and whitening."
         automatic = self.n_components == "auto"
         K = 1 if automatic else self.n_components
         size = self.patch_size_
         u = _drawn_patches(X, self.image_shape_, size, self.n_patches, K, rng) / self.scale_
         if automatic:
-            K = min(
-                200,
-                max(1, len(u) // 10),
-            )  # fewer patches do not determine a mean
+            K = min(200, max(1, len(u) // 10))  # fewer patches do not determine a mean
         check_number(
             "n_components",
             K,
@@ -551,18 +554,10 @@ class PatchFeatures(
         self.patch_mean_ = np.mean(v, axis=0)
         self.whitening_ = np.eye(v.shape[1])  # (p, p)
         if self.whitening is not None:
-            C = np.cov(v.T, bias=True).reshape(
-                v.shape[1],
-                -1,
-            )  # also of one pixel
+            C = np.cov(v.T, bias=True).reshape(v.shape[1], -1)  # also of one pixel
             floor = self.whitening * np.trace(C) / len(C)
             self.whitening_ = _whitening_matrix(C, floor)
-        z = np.ascontiguousarray(self._whitened(u), np.float32)
-        if self.n_factors:
-            self._learn_analysers(z, rng)
-            return
-        model, start = _spheres_to_learn(z, self.n_components_, rng)
-        self.mixture_ = _as_mixture(model, self._learn(model, start, (z, None)))
+        return np.ascontiguousarray(self._whitened(u), np.float32)
 
     def _learn_analysers(self, z, rng):
         "Set a mixture of factor analysers."

@@ -16,7 +16,7 @@ from .checkpoint import save_state as save_state
 from .loop import iterate as iterate
 from .loop import Fit as Fit
 from .loop import Round as Round
-from .statistics import BoundStep as BoundStep
+from .statistics import bound_step as bound_step
 from .statistics import block_rows as block_rows
 from .loop import fit as fit
 from .acceleration import Anderson as Anderson

@@ -21,7 +21,7 @@ from .acceleration import Momentum
 from .checkpoint import Checkpoint, fingerprint
 from .parallel import threads
 from .stack import Running, State
-from .statistics import BatchError, BoundStep, accumulate, accumulate_all, block_rows
+from .statistics import BatchError, accumulate, accumulate_all, block_rows, bound_step
 from ..validation import check_choice, check_number, check_type
 
 # %% ../../nbs/em/loop.ipynb #model-1
@@ -112,9 +112,9 @@ class _Stage:
 def _passes(stage, model, parameters, data, validation):
     "What an iteration adds up: the E-step of the data, and the errors on validation examples."
     # both passes go to the threads together, and none waits for the other
-    jobs = [(BoundStep(model, "e_step", parameters, stage.options), data)]
+    jobs = [(bound_step(model, "e_step", parameters, **stage.options), data)]
     if validation is not None:
-        jobs.append((BoundStep(model, "count_errors", parameters), validation))
+        jobs.append((bound_step(model, "count_errors", parameters), validation))
     return jobs
 
 
@@ -465,7 +465,7 @@ def _beginning(model, start, *, rounds, validation, pool, **settings):
     parameters = start.parameters
     if validation is None:
         return fingerprint(parameters)
-    step = BoundStep(model, "e_step", parameters, _options(rounds, start.round))
+    step = bound_step(model, "e_step", parameters, **_options(rounds, start.round))
     statistics = accumulate(step, validation, block_rows(model, parameters), pool)
     mean = _share(*_host(statistics.log_likelihood, statistics.weight))
     return np.append(fingerprint(parameters), mean)

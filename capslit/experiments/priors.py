@@ -110,7 +110,7 @@ def _iterate(model, weights, batch, n, momentum):
     before = weights
     for _ in range(n):
         now = CapsuleParameters(weights)
-        step = em.BoundStep(model, "e_step", now)
+        step = em.bound_step(model, "e_step", now)
         statistics = em.accumulate(step, batch, em.block_rows(model, now))
         after = model.m_step(now, statistics).weights + momentum * (weights - before)
         before = weights

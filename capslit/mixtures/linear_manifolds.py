@@ -504,7 +504,7 @@ class MixtureOfPCA(_Mixture):
     def _keep(self, model, parameters, batch):
         "Set the public attributes."
         # variances along the final directions take one more pass
-        work = em.BoundStep(model, "e_step", parameters)
+        work = em.bound_step(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
         mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
         centres = statistics.first[0] / mass

@@ -261,3 +261,36 @@ def test_rule(page, source, given, kind):
 
     found = reading(page, source, **given)
     assert (found and found[0]) == kind
+
+
+def test_imports_in_a_row_are_one_fold():
+    from types import SimpleNamespace
+
+    from folding import mark_cells
+
+    codes = [
+        ("import a", []),
+        ("hidden = 1", ["remove-cell"]),
+        ("from b import c\nimport d", []),
+        ("def f():\n    return a", []),
+        ("import e", []),
+    ]
+    cells = [
+        {
+            "cell_type": "code",
+            "source": code,
+            "outputs": [],
+            "metadata": {"tags": tags, "capslit_directives": []},
+        }
+        for code, tags in codes
+    ]
+    app, source = (
+        SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.ipynb")),
+        [json.dumps({"cells": cells})],
+    )
+    mark_cells(app, "nbs/capsules/inference", source)
+    found = [cell for cell in json.loads(source[0])["cells"] if "capslit_fold" in cell["metadata"]]
+    assert [cell["source"] for cell in found] == [
+        "import a\n\nfrom b import c\nimport d",
+        "import e",
+    ]

@@ -48,6 +48,13 @@ def test_a_page_is_read_before_its_code(pages):
     assert max(density.values()) < WORST, {name: density[name] for name in worst}
 
 
+def test_equations_fit_or_can_be_reached(pages, request):
+    """At a desk hardly an equation scrolls; on a phone, those whose rows are aligned may."""
+    assert not {name: found["unreachable"] for name, found in pages.items() if found["unreachable"]}
+    share = {"desk-light": 1 / 6, "phone-dark": 1 / 2}[request.node.callspec.params["pages"]]
+    assert sum(found["scrolling"] for found in pages.values()) <= len(pages) * share
+
+
 @pytest.mark.parametrize("fault", ["unreachable", "beheaded", "raised"])
 def test_formulas_are_seen_from_their_beginning_in_line_with_the_text(pages, fault):
     assert not {name: found[fault] for name, found in pages.items() if found[fault]}

@@ -167,6 +167,13 @@ def opening(kind, words, passed=False):
 CLOSING = "</div></details>"
 
 
+def imports_before(cells, cell):
+    """The imports that a reader sees right before a cell, which shows nothing; else None."""
+    visible = [c for c in cells if "remove-cell" not in c["metadata"].get("tags", [])]
+    fold = visible[-1]["metadata"].get("capslit_fold", [""]) if visible else [""]
+    return visible[-1] if fold[0] == "imports" and not cell["outputs"] else None
+
+
 def mark_cells(app, docname, source):
     """Write into each code cell's metadata how it is read, and fold passages."""
     if not is_notebook(app, docname):
@@ -183,18 +190,22 @@ def mark_cells(app, docname, source):
             if passage:
                 cells.append(html_cell(-number, opening(passage, PASSAGES[passage])))
             inside = passage
-        cells.append(cell)
         if cell["cell_type"] == "code":
             directives = cell["metadata"].pop("capslit_directives", [])
             code = "".join(cell["source"])
             page = docname.removeprefix("nbs/")
             fold = not inside and reading(page, code, directives, tags, cell["outputs"])
+            before = imports_before(cells, cell)
+            if fold and fold[0] == "imports" and before:
+                before["source"] = f"{''.join(before['source'])}\n\n{code}"
+                continue
             if fold:
                 passed = fold[1] == "the check" and not cell["outputs"]
                 passed = passed and bool(cell.get("execution_count"))
                 cell["metadata"]["capslit_fold"] = [*fold, passed]
             shown_tags = [tag for tag in tags if tag not in ("hide-input", "hide-cell")]
             cell["metadata"]["tags"] = shown_tags
+        cells.append(cell)
     if inside:
         cells.append(html_cell(len(cells), CLOSING))
     notebook["cells"] = cells

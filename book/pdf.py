@@ -1,30 +1,45 @@
 """The whole book as one PDF: python book/pdf.py [FILE.pdf] [PAGE …]
 
 Jupyter Book prints one HTML page or goes through LaTeX. Here the articles of the built pages become
-one long page, in the order of _toc.yml, which Chromium prints with page numbers, bookmarks and
-links that stay within the file. With PAGEs (nbs/capsules/definition), only these.
+one long page, in the order of _toc.yml, which Chromium prints with links that stay within the file.
+Then it is known where each page begins: the numbers in the contents, which are printed a second
+time, and the bookmarks. With PAGEs (nbs/capsules/definition), only these.
 """
 
 import re
 import shutil
 import sys
 from contextlib import contextmanager
-from html import escape
+from html import escape, unescape
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import yaml
 from playwright.sync_api import sync_playwright
 from project import HTML, LATEST, ROOT, SETTINGS, SITE, VERSION, commit
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import Fit
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MARGIN = {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"}
 FOOTER = (
     '<div style="width: 100%; font: 8px sans-serif; text-align: center" class="pageNumber"></div>'
 )
+PRINT = {
+    "format": "A4",
+    "margin": MARGIN,
+    "print_background": True,
+    "display_header_footer": True,
+    "header_template": "<span></span>",
+    "footer_template": FOOTER,
+    "tagged": True,
+}
 STYLE = """<style>
 .headerlink, .prev-next-footer { display: none !important }
 article { break-before: page } .cover { padding-top: 40mm } .cover h1 { font-size: 42pt }
+.contents a { display: flex }
+.contents a::after { content: attr(data-page); margin-left: auto; padding-left: 2em }
 </style>"""
 READY = """async () => {
   for (const image of document.images) image.loading = 'eager';
@@ -33,6 +48,12 @@ READY = """async () => {
   await Promise.all([...document.images].map(image => image.decode().catch(() => 0)));
   await document.fonts.ready;
 }"""
+NUMBER = """places => document.querySelectorAll('.contents a').forEach(entry => {
+  entry.dataset.page = places[entry.hash.slice(1)][0] + 1;
+})"""
+NUMBERS = """article:not(.contents) { display: none !important }
+.cover, .contents { visibility: hidden } .contents a::after { visibility: visible }"""
+HEADING = re.compile(r'<h[12]>(.*?)<a class="headerlink" href="#([^"]+)"')
 
 
 def contents():
@@ -44,6 +65,12 @@ def contents():
     for part in toc["parts"]:
         parts.append((part["caption"], [chapter["file"] for chapter in part["chapters"]]))
     return parts
+
+
+def headings(name):
+    """Title of a page and its sections: [(title, id), …]."""
+    html = (HTML / f"{name}.html").read_text(encoding="utf-8")
+    return [(unescape(re.sub("<.*?>", "", title)), id) for title, id in HEADING.findall(html)]
 
 
 def anchor(name, place=""):
@@ -85,15 +112,40 @@ def cover(parts):
     for part, names in parts:
         lines += [f"<h3>{escape(part)}</h3>"] if part else []
         for name in names:
-            title = re.search(r"<title>(.*?)( — |</title>)", (HTML / f"{name}.html").read_text())
-            lines.append(f'<p><a href="#{anchor(name)}">{title[1]}</a></p>')
+            title, _ = headings(name)[0]
+            lines.append(f'<a href="#{anchor(name)}">{escape(title)}</a>')
     version = f"Version {VERSION}" + (f", commit {commit()[0][:10]}" if commit() else "")
     picture = (ROOT / "nbs" / "images" / "poses.png").as_uri()
     return (
         f'<div class="cover"><h1>{SETTINGS["title"]}</h1><p>{escape(SETTINGS["description"])}</p>'
         f'<img src="{picture}" alt=""><p>{version}<br>{SETTINGS["author"]}<br>{SITE}</p></div>'
-        f"<article><h1>Contents</h1>{''.join(lines)}</article>"
+        f'<article class="contents"><h1>Contents</h1>{"".join(lines)}</article>'
     )
+
+
+def places(book):
+    """Places in a PDF that links lead to: {id: (index of the page, height on it)}."""
+    return {
+        name.removeprefix("/"): (book.get_destination_page_number(place), place.top)
+        for name, place in book.named_destinations.items()
+    }
+
+
+def add_bookmarks(book, parts, known):
+    """Bookmarks of the parts, their pages, and the sections of these."""
+
+    def add(title, place, parent=None):
+        number, top = known[place]
+        options = {"parent": parent, "is_open": not parent, "fit": Fit.xyz(top=top)}
+        return book.add_outline_item(title=title, page_number=number, **options)
+
+    for part, names in parts:
+        above = add(part, anchor(names[0])) if part else None
+        for name in names:
+            (title, _), *sections = headings(name)
+            chapter = add(title, anchor(name), above)
+            for title, id in sections:
+                add(title, anchor(name, id), chapter)
 
 
 def build(target, names=None):
@@ -123,18 +175,19 @@ def build(target, names=None):
             page.goto(scratch.as_uri(), wait_until="load")
             page.emulate_media(media="print", color_scheme="light")
             page.evaluate(READY)
-            page.pdf(
-                path=file,
-                format="A4",
-                margin=MARGIN,
-                print_background=True,
-                display_header_footer=True,
-                header_template="<span></span>",
-                footer_template=FOOTER,
-                outline=True,
-                tagged=True,
-            )
+            book = PdfWriter(clone_from=BytesIO(page.pdf(**PRINT)))
+            known = places(book)
+            page.evaluate(NUMBER, known)
+            page.add_style_tag(content=NUMBERS)
+            numbers = PdfReader(BytesIO(page.pdf(**PRINT)))
             browser.close()
+            for front, overlay in zip(book.pages[1:], numbers.pages[1:]):
+                front.merge_page(overlay)
+                front.compress_content_streams()
+            add_bookmarks(book, parts, known)
+            book.page_mode = "/UseOutlines"
+            book.add_metadata({"/Author": SETTINGS["author"]})
+            book.write(file)
     finally:
         scratch.unlink()
 

@@ -67,6 +67,7 @@
       cells: article.querySelectorAll('div.cell_input').length,
       unreachable: [...article.querySelectorAll('div.math, span.math')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1
         && getComputedStyle(e).overflowX === 'auto' && e.tabIndex !== 0).length,
+      scrolling: [...article.querySelectorAll('div.math')].filter(e => shown(e) && e.scrollWidth > e.clientWidth + 1).length,
       beheaded: [...article.querySelectorAll('div.math:has(svg)')].filter(e => shown(e)
         && e.querySelector('svg').getBoundingClientRect().left < e.getBoundingClientRect().left - 1).map(e => e.id),
       // a box in a line that hides its overflow stands on the line with its lower edge

@@ -48,6 +48,13 @@ def test_a_page_is_read_before_its_code(pages):
     assert max(density.values()) < WORST, {name: density[name] for name in worst}
 
 
+def test_equations_fit_or_can_be_reached(pages, request):
+    """At a desk hardly an equation scrolls; on a phone, those whose rows are aligned may."""
+    assert not {name: found["unreachable"] for name, found in pages.items() if found["unreachable"]}
+    share = {"desk-light": 1 / 6, "phone-dark": 1 / 2}[request.node.callspec.params["pages"]]
+    assert sum(found["scrolling"] for found in pages.values()) <= len(pages) * share
+
+
 @pytest.mark.parametrize("fault", ["unreachable", "beheaded", "raised"])
 def test_formulas_are_seen_from_their_beginning_in_line_with_the_text(pages, fault):
     assert not {name: found[fault] for name, found in pages.items() if found[fault]}
@@ -261,3 +268,36 @@ def test_rule(page, source, given, kind):
 
     found = reading(page, source, **given)
     assert (found and found[0]) == kind
+
+
+def test_imports_in_a_row_are_one_fold():
+    from types import SimpleNamespace
+
+    from folding import mark_cells
+
+    codes = [
+        ("import a", []),
+        ("hidden = 1", ["remove-cell"]),
+        ("from b import c\nimport d", []),
+        ("def f():\n    return a", []),
+        ("import e", []),
+    ]
+    cells = [
+        {
+            "cell_type": "code",
+            "source": code,
+            "outputs": [],
+            "metadata": {"tags": tags, "capslit_directives": []},
+        }
+        for code, tags in codes
+    ]
+    app, source = (
+        SimpleNamespace(env=SimpleNamespace(doc2path=lambda name: f"{name}.ipynb")),
+        [json.dumps({"cells": cells})],
+    )
+    mark_cells(app, "nbs/capsules/inference", source)
+    found = [cell for cell in json.loads(source[0])["cells"] if "capslit_fold" in cell["metadata"]]
+    assert [cell["source"] for cell in found] == [
+        "import a\n\nfrom b import c\nimport d",
+        "import e",
+    ]

@@ -1,4 +1,6 @@
-"""Three pages of the built book as a PDF: contents, numbers, bookmarks, links within the file."""
+"""Three pages of the built book as a PDF: title page, contents, numbers, bookmarks, links within
+the file.
+"""
 
 import sys
 
@@ -29,28 +31,78 @@ def book(tmp_path_factory):
     return reader
 
 
-def test_pages_have_the_order_of_the_book_bookmarks_and_numbers(book):
-    titles = [entry.title for entry in book.outline if not isinstance(entry, list)]
-    places = [
-        [word in title for title in titles].index(True)
-        for word in ("capslit", "Contents", "model", "Notation", "Bibliography")
+def outline(reader, entries=None, depth=0):
+    "Bookmarks as (depth, title, page)."
+    for entry in reader.outline if entries is None else entries:
+        if isinstance(entry, list):
+            yield from outline(reader, entry, depth + 1)
+        else:
+            yield depth, entry.title, reader.get_destination_page_number(entry)
+
+
+def test_the_pages_stand_in_the_order_of_the_book_with_bookmarks(book):
+    found = list(outline(book))
+    parts = [title for depth, title, _ in found if depth == 0]
+    assert parts == ["Capsule regression", "Practice"]
+    chapters = [(title, page) for depth, title, page in found if depth == 1]
+    assert [
+        "model" in chapters[0][0].lower(),
+        "Notation" in chapters[1][0],
+        "Bibliography" in chapters[2][0],
+    ] == [True] * 3
+    sections = [
+        page for depth, _, page in found if depth == 2 and chapters[0][1] <= page < chapters[1][1]
     ]
-    assert places == sorted(places)
-    assert f"Version {project.VERSION}" in book.pages[0].extract_text()
-    assert book.metadata.title == f"capslit {project.VERSION}"
+    assert len(sections) >= 4 and sections == sorted(sections) and len(set(sections)) > 2
+    for title, page in chapters:
+        assert title.split(". ")[-1].split(":")[0][:12] in " ".join(
+            book.pages[page].extract_text().split()
+        ), title
+
+
+def test_title_contents_and_numbers(book):
+    assert (
+        f"Version {project.VERSION}" in book.pages[0].extract_text()
+        and book.metadata.title == f"capslit {project.VERSION}"
+    )
+    chapters = [(title, page) for depth, title, page in outline(book) if depth == 1]
+    contents = " ".join(book.pages[1].extract_text().split())
+    for title, page in chapters:
+        assert title.split(". ")[-1] in contents and f" {page + 1}" in contents
+        assert book.pages[page].extract_text().split()[-1] == str(page + 1)
     assert all(
         page.extract_text().split()[-1] == str(i) for i, page in enumerate(book.pages, 1) if i > 1
     )
 
 
 def test_links_stay_within_the_file(book):
-    inside = 0
+    inside = outside = 0
     for page in book.pages:
         for annotation in (reference.get_object() for reference in page.get("/Annots", ())):
-            address = str(annotation.get("/A", {}).get("/URI", ""))
-            inside += "/Dest" in annotation
-            assert not address.startswith("file:"), address
-    assert inside > 15
+            assert annotation["/Rect"][3] - annotation["/Rect"][1] > 2
+            if "/Dest" in annotation:
+                place = book.named_destinations[annotation["/Dest"]]
+                assert place.page.get_object()["/Type"] == "/Page"
+                inside += 1
+            else:
+                address = annotation["/A"]["/URI"]
+                assert (
+                    address.startswith(("https://", "http://", "mailto:"))
+                    and "file:" not in address
+                )
+                outside += address.startswith(project.LATEST)
+    assert inside > 10 and outside > 3
+    (number,) = {page for _, title, page in outline(book) if "Bibliography" in title}
+    targets = [
+        book.named_destinations[a["/Dest"]]
+        for page in book.pages[:number]
+        for a in (r.get_object() for r in page.get("/Annots", ()))
+        if "/Dest" in a
+    ]
+    cited = [target for target in targets if book.get_destination_page_number(target) >= number]
+    assert len(cited) > 1 and len({target.top for target in cited}) > 1, (
+        "citations lead to their very place in the bibliography"
+    )
 
 
 def test_a_book_that_is_not_built_is_said(monkeypatch, capsys):

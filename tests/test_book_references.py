@@ -185,6 +185,17 @@ def test_cards_say_what_was_checked_and_lead_on(pages):
     assert 'href="#claim-saul-2-19"' in card.split("Used by")[1].split("</dl>")[0]
 
 
+def test_where_scripts_do_not_run_the_ledger_is_a_list_of_links(pages, cards):
+    entries = re.split(r'(?=<details class="claim-card")', pages[LEDGER])[1:]
+    assert {re.search(r'id="([^"]+)"', entry)[1] for entry in entries} == cards
+    for entry in entries:
+        anchor = re.search(r'id="([^"]+)"', entry)[1]
+        name = re.search(r"<summary.*?</summary>", entry, re.DOTALL)[0]
+        assert html.unescape(re.sub("<[^>]+>", "", name)).strip(), anchor
+        page = re.search(rf'href="\.\./([^"#]+)#{re.escape(anchor)}"', entry)[1]
+        assert f'id="{anchor}"' in pages[f"nbs/{page}"], anchor
+
+
 # The ledger in a browser
 
 
@@ -216,6 +227,19 @@ def test_ledger_filters(reader):
     assert shown.count() == 0 and page.locator(".claim-ledger h3:visible").count() == 0
 
 
+def test_card_opens_by_keyboard_and_leads_on(reader):
+    page = reader.open(LEDGER)
+    page.locator("#claim-saul-2-16 > summary").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#claim-saul-2-16[open] mjx-container > svg')")
+    words = page.locator("#claim-saul-2-16").inner_text()
+    for part in ("Derivation", "Code", "class_probabilities", "Checks", "49 of 49 rejected"):
+        assert part in words, part
+    page.locator("#claim-saul-2-16 dd a[href='#claim-saul-2-19']").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#claim-saul-2-19[open]")
+
+
 def test_equation_number_opens_the_card_which_leads_on(reader):
     page = reader.open("nbs/capsules/special.html")
     page.locator("#equation-saul-a-3 a.capslit-claim").click()
@@ -243,8 +267,10 @@ def test_no_formula_of_a_card_is_clipped_or_red(reader):
         const red = '[data-mml-node="mtext"][fill="red"], mjx-merror, [data-mjx-error]';
         if (!box.querySelector('mjx-container > svg')) return [card.id + ' is not typeset'];
         if (box.querySelector(red)) return [card.id + ' has an unknown command'];
-        const cut = box.scrollWidth > box.clientWidth + 1 && !box.querySelector('[tabindex="0"]');
+        const wide = box.scrollWidth > box.clientWidth + 1;
+        const cut = wide && !box.querySelector('[tabindex="0"]');
         if (cut && box.tabIndex !== 0) return [card.id + ' is cut'];
+        if (wide && innerWidth > 1000) return [card.id + ' is too wide'];
         return box.scrollHeight > box.clientHeight + 1 ? [card.id + ' is too tall'] : [];
       });
     }"""

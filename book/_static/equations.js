@@ -1,19 +1,27 @@
 // A displayed formula that is a little too wide for its column is drawn smaller. A wider one is drawn in lines, which begin after wide
-// spaces, else at relations too, else at plus and minus, at last also within brackets. What would become too small scrolls.
+// spaces, else at relations too, else at plus and minus, and smaller if need be, at last also within brackets. What would become too small scrolls.
 (() => {
   const SLIGHT = 0.88, SMALLEST = 0.75;  // of the size of the text
   const GAP = 350, INDENT = 1000, WIDE = 900;  // thousandths of an em
   const RELATIONS = /^(3[CDE]|2190|2192|21A6|21D[24]|27F9|27FA|2208|221D|223C|2243|2248|2260|2261|226[4-B]|22A5)$/i;  // characters
   const SUMS = /^(2B|2212|B1)$/i, OPENING = /^(28|5B|7B)$/i, CLOSING = /^(29|5D|7D)$/i;
+  const BOXES = ["mrow", "mstyle", "TeXAtom", "mtable", "mtr", "mtd"].map(name => `[data-mml-node=${name}]`).join();
   const drawn = new WeakMap();  // formula → its drawing in one line, and the width for which it was fitted
 
   const place = part => part.transform.baseVal.consolidate()?.matrix ?? {e: 0, f: 0};
+  const offset = part => {  // in the formula, through the cells of a table
+    let e = 0, f = 0;
+    for (; !part.matches("[data-mml-node=math]"); part = part.parentElement) e += place(part).e, f += place(part).f;
+    return {e, f};
+  };
 
-  // The parts of a row: where each lies, and its rank as the beginning of a line, 0 for the best
-  const ranked = row => {
+  // The parts of a row, which may be one of a table: where each lies, and its rank as the beginning of a line, 0 for the best
+  const ranked = cells => {
     let depth = 0, before = {};
-    return [...row.children].filter(part => part.dataset.mmlNode !== "mspace").map(part => {
-      const {e, f} = place(part), box = part.getBBox(), sign = part.matches("[data-mml-node=mo]") && part.querySelector("[data-c]")?.dataset.c;
+    const parts = cells.flatMap(cell => [...cell.children]).filter(part => part.getBBox().width > 0);
+    return parts.map(part => {
+      const {e, f} = offset(part), box = part.getBBox(), base = part.matches("[data-mml-node^=msu]") ? part.firstElementChild : part;  // of (…)²
+      const sign = base.matches("[data-mml-node=mo]") && base.querySelector("[data-c]")?.dataset.c;
       const now = {part, sign, left: e + box.x, right: e + box.x + box.width, low: f + box.y, high: f + box.y + box.height, rank: 9};
       if (!depth && now.left - before.right > WIDE) now.rank = 0;
       else if (!depth && RELATIONS.test(sign)) now.rank = 1;
@@ -22,7 +30,8 @@
       return before = now;
     });
   };
-  const indent = line => line[0].rank && INDENT;
+  const indent = line => line[0].rank % 9 && INDENT;
+  const extent = line => line.at(-1).right - line[0].left;
 
   // The lines of parts, at most so wide if parts of these ranks may begin a line
   const lines = (parts, rank, room) => {
@@ -30,25 +39,32 @@
     for (let i = 0, next; i < parts.length; i = next) {
       for (next = i + 1; next < parts.length && parts[next].rank > rank;) next++;
       const line = found.at(-1);
-      if (line.length && parts[next - 1].right - line[0].left + (found.length > 1 && indent(line)) > room) found.push([]);
+      if (line.length && parts[next - 1].right - line[0].left + indent(line) > room) found.push([]);
       found.at(-1).push(...parts.slice(i, next));
     }
     return found;
   };
 
   const divide = (svg, room) => {
-    let row = svg.querySelector('[data-mml-node="math"]');
-    while (row.children.length === 1 && row.firstElementChild.matches("[data-mml-node=mrow], [data-mml-node=mstyle], [data-mml-node=TeXAtom]")) row = row.firstElementChild;
-    const parts = ranked(row);
-    let found = [];
-    for (let rank = 0; rank < 4; rank++) {
-      found = lines(parts, rank, room);
-      if (found.every((line, i) => line.at(-1).right - line[0].left + (i && indent(line)) <= room)) break;
-    }
+    let row = svg.querySelector("[data-mml-node=math]");
+    while (row.children.length === 1 && row.firstElementChild.matches(BOXES)) row = row.firstElementChild;
+    const within = [...row.children], are = kind => within.every(part => part.dataset.mmlNode === kind);
+    const cells = are("mtr") ? within.map(tr => [...tr.children]) : [are("mtd") ? within : [row]];
+    const rows = cells.map(ranked).filter(parts => parts.length);
+    // rather smaller than broken within brackets
+    const ways = [[0, room], [1, room], [2, room], [2, room / SMALLEST], [3, room]];
+    const found = rows.flatMap(parts => {
+      let made;
+      for (const [rank, most] of ways) {
+        made = lines(parts, rank, most);
+        if (made.every(line => extent(line) + indent(line) <= most)) break;
+      }
+      return made;
+    });
     let y = 0, right = 0, low = null;
     for (const [i, line] of found.entries()) {
       if (i) y = low - GAP - Math.max(...line.map(part => part.high));
-      const x = i ? indent(line) - line[0].left : 0;
+      const x = indent(line) - line[0].left;
       for (const {part} of line) part.setAttribute("transform", `translate(${place(part).e + x},${place(part).f + y})`);
       low = y + Math.min(...line.map(part => part.low));
       right = Math.max(right, line.at(-1).right + x);

@@ -32,7 +32,7 @@ from capslit.experiments.calibration import (
     log_probabilities,
     reliability,
 )
-from .peers import build
+from .peers import build, in_units
 from .records import Bench, Experiment, Part, Record, error_rate
 
 # %% ../../nbs/experiments/contest.ipynb #cell-005
@@ -233,11 +233,7 @@ def _clocked(function, repeats=1):
 
 def _search(model, grid, X, y, seed):
     "The settings of a grid compared by three stratified folds."
-    unit = 1 / (X.shape[1] * X.var())
-    grid = [dict(settings) for settings in grid]
-    for settings in grid:
-        if "gamma" in settings:
-            settings["gamma"] = [unit * gamma for gamma in settings["gamma"]]
+    grid = [in_units(settings, X) for settings in grid]
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)
     return GridSearchCV(model, grid, cv=folds, refit=False).fit(X, y)
 

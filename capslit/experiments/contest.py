@@ -470,20 +470,6 @@ def critical_difference(n_models: int, n_tables: int, level: float = 0.05) -> fl
     quantile = studentized_range.ppf(1 - level, n_models, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_models * (n_models + 1) / (6 * n_tables)))
 
-
-def _cliques(ranks, difference):
-    """Largest groups, of two or more, whose mean places differ by less than the critical
-    difference: pairs (least, largest place).
-    """
-    groups = []
-    highest = -np.inf  # place in any group so far: a group that ends there is a part of that one
-    for low in np.sort(ranks):
-        high = ranks[ranks - low < difference].max()
-        if high > max(low, highest):
-            groups.append((low, high))
-        highest = max(high, highest)
-    return groups
-
 # %% ../../nbs/experiments/contest.ipynb #cell-048
 def against(record: Record, model: str, base: str = "logistic", suffix: str = "") -> tuple:
     """On how many tables a classifier makes fewer errors than `base`, on how many more, and on how

@@ -32,7 +32,7 @@ from capslit.experiments.calibration import (
     log_probabilities,
     reliability,
 )
-from .peers import build
+from .peers import build, in_units
 from .records import Bench, Experiment, Part, Record, error_rate
 
 # %% ../../nbs/experiments/contest.ipynb #cell-005
@@ -233,11 +233,7 @@ def _clocked(function, repeats=1):
 
 def _search(model, grid, X, y, seed):
     "The settings of a grid compared by three stratified folds."
-    unit = 1 / (X.shape[1] * X.var())
-    grid = [dict(settings) for settings in grid]
-    for settings in grid:
-        if "gamma" in settings:
-            settings["gamma"] = [unit * gamma for gamma in settings["gamma"]]
+    grid = [in_units(settings, X) for settings in grid]
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)
     return GridSearchCV(model, grid, cv=folds, refit=False).fit(X, y)
 
@@ -473,20 +469,6 @@ def critical_difference(n_models: int, n_tables: int, level: float = 0.05) -> fl
     # With infinitely many degrees of freedom, as in Demšar
     quantile = studentized_range.ppf(1 - level, n_models, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(n_models * (n_models + 1) / (6 * n_tables)))
-
-
-def _cliques(ranks, difference):
-    """Largest groups, of two or more, whose mean places differ by less than the critical
-    difference: pairs (least, largest place).
-    """
-    groups = []
-    highest = -np.inf  # place in any group so far: a group that ends there is a part of that one
-    for low in np.sort(ranks):
-        high = ranks[ranks - low < difference].max()
-        if high > max(low, highest):
-            groups.append((low, high))
-        highest = max(high, highest)
-    return groups
 
 # %% ../../nbs/experiments/contest.ipynb #cell-048
 def against(record: Record, model: str, base: str = "logistic", suffix: str = "") -> tuple:

@@ -157,9 +157,7 @@ SEARCHES = {
     "each alone": _each_alone,
     "mean field": lambda X, templates, cost: _mean_field(_set_values(templates, X, cost))[0] > 0.5,
     "gradient": lambda X, templates, cost: _projected_gradient(X, templates, cost)[0] > 0.5,
-    "at most 1": partial(_best_set, max_experts=1),
-    "at most 2": partial(_best_set, max_experts=2),
-    "at most 3": partial(_best_set, max_experts=3),
+    **{f"at most {n}": partial(_best_set, max_experts=n) for n in (1, 2, 3)},
     "matching pursuit": _pursued,
     "all sets": _best_set,
 }

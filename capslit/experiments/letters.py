@@ -236,13 +236,6 @@ def _padded(arrays, n):
         padded.append(np.concatenate([a, missing]))
     return np.stack(padded)
 
-
-def _learned_geometry(X, transforms, settings):
-    "A model of images X, and the geometry of its experts."
-    how = [settings[name] for name in ("settings", "max_iter")]
-    model = learned(X, settings["n_experts"], transforms, *how)
-    return model, _geometry_of(model.transform(X), len(model.templates_))
-
 # %% ../../nbs/experiments/letters.ipynb #cell-023
 def _run_online(settings, bench, letters):
     """One letter, writer by writer: the templates after each; the geometry, and configurations
@@ -313,7 +306,8 @@ def _run_alphabet(settings, bench, letters):
     for name, images in zip(names, letters.images):
         bench.report(f"letter {name}")
         X = as_rows(images[:n])
-        model, geometry = _learned_geometry(X, T, settings)
+        model = learned(X, K, T, settings["settings"], settings["max_iter"])
+        geometry = _geometry_of(model.transform(X), len(model.templates_))
         drawn = _draw_poses(geometry, 3, bench.seed)
         arrays["templates"].append(_compact(model.templates_))
         arrays["pose_mean"].append(geometry.mean)

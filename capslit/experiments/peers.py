@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CLASSIFIERS', 'OPTIONS', 'LEAST', 'RATIO', 'FLOOR', 'GRIDS', 'OURS', 'SMALL_GRIDS', 'COSTS', 'REPEATS', 'PEERS',
-           'NAMES', 'MARKS', 'build', 'build_peer', 'unpack', 'peer_parts', 'mcnemar']
+           'NAMES', 'MARKS', 'build', 'in_units', 'build_peer', 'unpack', 'peer_parts', 'mcnemar']
 
 # %% ../../nbs/experiments/peers.ipynb #cell-002
 from collections.abc import Callable
@@ -73,11 +73,11 @@ def build(name: str, seed: int, **settings: Any) -> Any:
     return model
 
 
-def _in_units(settings, X):
-    "Settings in which `gamma`, if it is one of them, is multiplied by 1 / (p · variance of X)."
+def in_units(settings: dict, X: np.ndarray) -> dict:
+    "Settings in which `gamma`, one or several, is multiplied by 1 / (p · variance of X)."
     if "gamma" not in settings:
         return settings
-    return settings | {"gamma": settings["gamma"] / (X.shape[1] * float(X.var()))}
+    return settings | {"gamma": np.divide(settings["gamma"], X.shape[1] * float(X.var()))}
 
 # %% ../../nbs/experiments/peers.ipynb #cell-005-2
 OPTIONS = {
@@ -89,7 +89,7 @@ OPTIONS = {
 
 def build_peer(name: str, X: np.ndarray, seed: int, **settings: Any) -> Any:
     "A classifier for images X (n, p), not yet fitted; `gamma` is in the units of `in_units`."
-    return build(name, seed, **OPTIONS.get(name, {}), **_in_units(settings, X))
+    return build(name, seed, **OPTIONS.get(name, {}), **in_units(settings, X))
 
 # %% ../../nbs/experiments/peers.ipynb #cell-007
 def _fit_network(network, X, y, X_val, y_val):

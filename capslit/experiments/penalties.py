@@ -45,7 +45,8 @@ COMMON = PAPER | {"architecture": "multiclass", "fit_intercept": True, "n_jobs":
 def _capsules(settings, sets, seed, weight=None, **penalty):
     "A multiclass classifier that learned with a penalty, by rounds of falling thresholds."
     size = {name: settings[name] for name in ("capsule_dim", "patience", "max_iter")}
-    model = CapsuleClassifier.paper(**COMMON | size | {"random_state": seed} | penalty)
+    common = COMMON | size | {"random_state": seed, "alpha": settings.get("alpha", 0.0)}
+    model = CapsuleClassifier.paper(**common | penalty)
     (x, y), (x_val, y_val), _ = sets
     return model.fit(x, y, sample_weight=weight, X_val=x_val, y_val=y_val)
 
@@ -78,27 +79,12 @@ def _learn_sampled(settings, strength, sets, seed):
         settings["copies"],
         rng,
     )
-    alpha = settings.get("alpha", 0.0)
-    return _capsules(
-        settings,
-        (batch, *sets[1:]),
-        seed,
-        weight,
-        alpha=alpha,
-    )
+    return _capsules(settings, (batch, *sets[1:]), seed, weight)
 
 
 def _learn_lasso(settings, strength, sets, seed):
     "Capsules with few weights other than zero: of inputs, inputs in capsules, or single ones."
-    alpha = settings.get("alpha", 0.0)
-    groups = settings["method"]
-    return _capsules(
-        settings,
-        sets,
-        seed,
-        penalty=Lasso(strength, groups),
-        alpha=alpha,
-    )
+    return _capsules(settings, sets, seed, penalty=Lasso(strength, settings["method"]))
 
 
 def _learn_logistic(settings, strength, sets, seed):

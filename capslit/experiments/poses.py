@@ -89,7 +89,7 @@ def _class_components(protocol, d):
 
 # %% ../../nbs/experiments/poses.ipynb #poses-12
 def _assess_features(features, protocol):
-    "Mean R² of slant and ink by features (n, k) of the `sets`; and that of each class."
+    "Mean R² of slant and ink by features (n, k) of the `sets`; `shares`, that of each class."
     images = protocol.data.images
     start = protocol.data.n_learned
     learning = images[: len(protocol.y)]
@@ -105,7 +105,7 @@ def _assess_features(features, protocol):
         shares = _told(learned, part)
         for what, mean in zip(("slant", "ink"), shares.mean(axis=0)):
             metrics[f"{what}_{name}"] = float(mean)
-    return metrics, shares
+    return metrics, {"shares": shares}
 
 # %% ../../nbs/experiments/poses.ipynb #poses-14
 STEPS = (-2, -1, 0, 1, 2)  # standard deviations
@@ -149,15 +149,14 @@ def _drawings(model, protocol):
 # %% ../../nbs/experiments/poses.ipynb #poses-17
 def _learn_inputs(settings, bench, data):
     "The projected images themselves."
-    metrics, shares = _assess_features([X for X, _ in bench.protocol.sets.values()], bench.protocol)
-    return metrics, {"shares": shares}
+    features = [X for X, _ in bench.protocol.sets.values()]
+    return _assess_features(features, bench.protocol)
 
 
 def _learn_components(settings, bench, data):
     "Principal components of each class."
     features = _class_components(bench.protocol, settings["dim"])
-    metrics, shares = _assess_features(features, bench.protocol)
-    return metrics, {"shares": shares}
+    return _assess_features(features, bench.protocol)
 
 
 def _learn_poses(settings, bench, data):
@@ -173,18 +172,14 @@ def _assess_classifier(model, protocol):
     poses = [_own_poses(model, X, y) for X, y in protocol.sets.values()]
     # Lengths encode the class; directions are what else there is
     directions = [h / np.linalg.norm(h, axis=1, keepdims=True) for h in poses]
-    metrics, shares = _assess_features(poses, protocol)
+    metrics, arrays = _assess_features(poses, protocol)
     turned, of_directions = _assess_features(directions, protocol)
     for name, (X, y) in protocol.sets.items():
         metrics[f"log_loss_{name}"] = log_loss(model.predict_log_proba(X), y)
     drawn, images = _drawings(model, protocol)
     metrics |= measure(model, protocol) | {"drawn": drawn}
     metrics |= {f"direction_{name}": value for name, value in turned.items()}
-    arrays = {
-        "shares": shares,
-        "directions": of_directions,
-        "traversals": images,
-    }
+    arrays |= {"directions": of_directions["shares"], "traversals": images}
     return metrics, arrays | answers(model.predict(protocol.X_test), protocol.y_test)
 
 # %% ../../nbs/experiments/poses.ipynb #poses-18

@@ -553,25 +553,22 @@ def _training_rows(bench, run, n):
     rng = np.random.RandomState([bench.seed, 100 + run])
     return as_rows(draw_quadrants(n, rng)[0]), rng
 
+
+def _courses(settings, bench):
+    "What `learn_experts` returns, for each run."
+    how = [settings[name] for name in ("learner", "start", "n_starts")]
+    for run in range(settings["n_runs"]):
+        X, rng = _training_rows(bench, run, settings["n"])
+        yield learn_experts(X, settings["n_steps"], rng, *how)
+
 # %% ../../nbs/experiments/quadrants.ipynb #cell-046-1
 def _run_recovery(settings, bench, test):
     """Experts found after each of `SHOWN` steps, in all runs; templates of the median and of the
     best run.
     """
     steps = [t for t in SHOWN if t <= settings["n_steps"]]
-    how = [settings[name] for name in ("learner", "start", "n_starts")]
-    courses = []
-    scores = []
-    for run in range(settings["n_runs"]):
-        X, rng = _training_rows(bench, run, settings["n"])
-        course, score = learn_experts(
-            X,
-            settings["n_steps"],
-            rng,
-            *how,
-        )
-        courses.append(course[steps])
-        scores.append(score)
+    courses, scores = zip(*_courses(settings, bench))
+    courses = [course[steps] for course in courses]
     cosines = np.array([[_recovery(t - 0.5) for t in course] for course in courses])
     entropies = [
         [cross_entropy(test, _learned_experts(templates).rebuild(test)) for templates in course]
@@ -597,11 +594,8 @@ def _run_recovery(settings, bench, test):
 # %% ../../nbs/experiments/quadrants.ipynb #cell-048
 def _run_composed(settings, bench, test):
     "Experts learned from each training set, measured on the test images."
-    how = [settings[name] for name in ("learner", "start", "n_starts")]
     rows = []
-    for run in range(settings["n_runs"]):
-        X, rng = _training_rows(bench, run, settings["n"])
-        course, _ = learn_experts(X, settings["n_steps"], rng, *how)
+    for course, _ in _courses(settings, bench):
         rows.append(_measure(_learned_experts(course[-1]), test))
     return {aim: by_metric(rows) for aim in AIMS}, {"votes": course[-1] - 0.5}
 

@@ -97,7 +97,8 @@ def _amounts(case, cores=None):
     d = case.d
     m = case.m
     cluster = case.where == "cluster"
-    rows = _block_rows(case)
+    model, parameters = case.model()
+    rows = model.block_rows(parameters)
     # More hands than cores take turns
     hands = min(case.hands, cores or case.hands)
     piece = math.ceil(n / case.partitions) if cluster else rows  # what is handed out as a whole
@@ -120,11 +121,6 @@ def _amounts(case, cores=None):
         "tasks": cluster * case.partitions,
         "calls": int(cluster),
     }
-
-# %% ../../nbs/experiments/scaling.ipynb #cell-009-1
-def _block_rows(case):
-    model, parameters = case.model()
-    return model.block_rows(parameters)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-018
 def _stepper(case, data):
@@ -154,9 +150,9 @@ def _stepper(case, data):
     return step
 
 
-def _made_up(case, seed=0):
+def _made_up(case):
     "Inputs (n, p), normally distributed, float32, and labels (n,), of a case."
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     X = rng.standard_normal((case.n, case.p), dtype=np.float32)
     return X, rng.integers(0, case.m, case.n)
 
@@ -210,11 +206,11 @@ def _local_cluster(workers, processes=True):
         os.environ.update(before)
 
 # %% ../../nbs/experiments/scaling.ipynb #cell-020-1
-def _made_there(case, seed=0):
+def _made_there(case):
     "The same as Dask arrays in partitions, made by the workers and held by them."
     import dask.array as da
 
-    rng = da.random.default_rng(seed)
+    rng = da.random.default_rng(0)
     rows = -(-case.n // case.partitions)
     X = rng.standard_normal((case.n, case.p), chunks=(rows, case.p)).astype(np.float32)
     return X.persist(), rng.integers(0, case.m, case.n, chunks=rows).persist()

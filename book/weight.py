@@ -119,18 +119,21 @@ ENTRY = r'\d+:(?:\[[^]]*\]|"[^"]*")'  # of a glyph: its measures, or its outline
 
 def symbols(book, definitions):
     """The characters that the formulas in the pages show: those that stand there, and those of
-    commands, by MathJax's tables; Greek letters and those of LETTERS in their alphabets.
+    commands, by MathJax's tables; letters that are italic or in the alphabets of LETTERS.
     """
     commands = set(re.findall(r"\\([A-Za-z]+)", book))
-    shown = set(re.findall(r"[\u0370-\u03ff\u2100-\u2fff]", book)) | set(PIECES)
+    meaning = {}
     for name, codes in re.findall(r'\b([A-Za-z]+):\[?"((?:\\u[0-9a-f]{4})+)"', definitions):
-        if name in commands:
-            shown.update(json.loads(f'"{codes}"'))
-    for i, letter in enumerate(GREEK):
-        if letter in shown:
-            shown.update(chr(0x1D6A8 + shift + i) for shift in (58, 116))  # italic, bold italic
+        meaning[name] = json.loads(f'"{codes}"')
+    shown = set(re.findall(r"[\u0370-\u03ff\u2100-\u2fff]", book)) | set(PIECES)
+    shown.update(char for name in commands & meaning.keys() for char in meaning[name])
+    shown.update(chr(0x1D6E2 + i) for i, letter in enumerate(GREEK) if letter in shown)  # italic
     for command, first in LETTERS.items():
-        for letters in re.findall(rf"\\{command}(?![A-Za-z])\s*([A-Za-z]|\{{[^{{}}]*)", book):
+        argument = rf"\\{command}(?![A-Za-z])\s*([A-Za-z]|\\[A-Za-z]+|\{{[^{{}}]*)"
+        for letters in re.findall(argument, book):
+            for name in re.findall(r"\\([A-Za-z]+)", letters):
+                i = GREEK.find(meaning.get(name, "?"))
+                shown.update((chr(0x1D6A8 + i), chr(0x1D71C + i)) if i >= 0 else ())  # bold
             for letter in re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", letters)):
                 place = ord(letter.lower()) - ord("a") + 26 * letter.islower()
                 shown.add(chr(first + place))

@@ -27,7 +27,7 @@ NEEDED = {
 # What became of a claim's mutants; the card of a claim but for its statement and its derivation
 EVIDENCE = (
     r'(<details class="claim-trials")(><summary>.*?</summary>)(.*?)(?=</details>)',
-    r'(<details class="claim-card")([^>]*>(?:(?!</dd>).)*</dd>)(.*?)(?=</dl></details>)',
+    r'(<details class="claim-card"[^>]*)(>(?:(?!</dd>).)*</dd>)(.*?)(?=</dl></details>)',
 )
 
 

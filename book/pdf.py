@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from html import escape, unescape
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urldefrag
 
 import yaml
@@ -102,8 +103,19 @@ def article(name, names):
     return body.replace("<article", f'<article id="{anchor(name)}"', 1)
 
 
-def source(path, address):
-    return f'src="{(path.parent / unquote(address)).resolve().as_uri()}"'
+def source(path, address, attribute="src"):
+    """An attribute with the whole address of a file that a page names."""
+    file = unquote(address.partition("?")[0])
+    return f'{attribute}="{(path.parent / file).resolve().as_uri()}"'
+
+
+def files(name):
+    """Style sheets and scripts that a page loads, as tags with whole addresses."""
+    path = HTML / f"{name}.html"
+    head = path.read_text(encoding="utf-8").partition("</head>")[0]
+    tags = re.findall(r'<link [^>]*rel="stylesheet"[^>]*>|<script.*?</script>', head, re.DOTALL)
+    address = r'\b(src|href)="(?!data:|https?:)([^"]+)"'
+    return [re.sub(address, lambda m: source(path, m[2], m[1]), tag) for tag in tags]
 
 
 def cover(parts):
@@ -156,40 +168,41 @@ def build(target, names=None):
     ]
     parts = [(part, pages) for part, pages in parts if pages]
     pages = [name for _, names in parts for name in names]
-    first = (HTML / f"{pages[0]}.html").read_text(encoding="utf-8")
-    head = first[: first.index("</head>")]
+    head = "".join(dict.fromkeys(file for name in pages for file in files(name)))
     body = cover(parts) + "".join(article(name, pages) for name in pages)
-    title = f"<title>{SETTINGS['title']} {VERSION}</title>"
-    head = re.sub(r"<title>.*?</title>", title, head, flags=re.DOTALL)
-    # the long page lies where the first one does, so it finds the style sheets and MathJax
-    scratch = (HTML / pages[0]).with_name("pdf.html")
-    scratch.write_text(f"{head}{STYLE}</head><body>{body}</body></html>", encoding="utf-8")
-    try:
-        with sync_playwright() as playwright, atomic(target) as file:
-            browser = playwright.chromium.launch(
-                executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
-                args=["--no-sandbox", "--disable-gpu"],
-            )
-            page = browser.new_page(viewport={"width": 900, "height": 1200}, color_scheme="light")
-            page.set_default_timeout(0)  # nothing has a time limit
-            page.goto(scratch.as_uri(), wait_until="load")
-            page.emulate_media(media="print", color_scheme="light")
-            page.evaluate(READY)
-            book = PdfWriter(clone_from=BytesIO(page.pdf(**PRINT)))
-            known = places(book)
-            page.evaluate(NUMBER, known)
-            page.add_style_tag(content=NUMBERS)
-            numbers = PdfReader(BytesIO(page.pdf(**PRINT)))
-            browser.close()
-            for front, overlay in zip(book.pages[1:], numbers.pages[1:]):
-                front.merge_page(overlay)
-                front.compress_content_streams()
-            add_bookmarks(book, parts, known)
-            book.page_mode = "/UseOutlines"
-            book.add_metadata({"/Author": SETTINGS["author"]})
-            book.write(file)
-    finally:
-        scratch.unlink()
+    title = f"{SETTINGS['title']} {VERSION}"
+    page = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>{head}'
+    with TemporaryDirectory() as folder:
+        scratch = Path(folder, "book.html")
+        scratch.write_text(f"{page}{STYLE}<body>{body}", encoding="utf-8")
+        print_page(scratch, target, parts)
+
+
+def print_page(scratch, target, parts):
+    """Print the long page into a file, and again for the page numbers in the contents."""
+    with sync_playwright() as playwright, atomic(target) as file:
+        browser = playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
+        page = browser.new_page(viewport={"width": 900, "height": 1200}, color_scheme="light")
+        page.set_default_timeout(0)  # nothing has a time limit
+        page.goto(scratch.as_uri(), wait_until="load")
+        page.emulate_media(media="print", color_scheme="light")
+        page.evaluate(READY)
+        book = PdfWriter(clone_from=BytesIO(page.pdf(**PRINT)))
+        known = places(book)
+        page.evaluate(NUMBER, known)
+        page.add_style_tag(content=NUMBERS)
+        numbers = PdfReader(BytesIO(page.pdf(**PRINT)))
+        browser.close()
+        for front, overlay in zip(book.pages[1:], numbers.pages[1:]):
+            front.merge_page(overlay)
+            front.compress_content_streams()
+        add_bookmarks(book, parts, known)
+        book.page_mode = "/UseOutlines"
+        book.add_metadata({"/Author": SETTINGS["author"]})
+        book.write(file)
 
 
 @contextmanager

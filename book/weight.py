@@ -174,7 +174,8 @@ def lighten_files(app, exception):
     shown = symbols(book, (mathjax / "input/tex.js").read_text(encoding="utf-8"))
     font.write_text(smaller_font(font.read_text(encoding="utf-8"), shown), encoding="utf-8")
     words = set(re.findall(r"(?:--)?[A-Za-z_][\w-]*", book))
-    words |= {"tooltip-inner", "tooltip-arrow"}  # which Bootstrap adds when it shows one
+    # what Bootstrap adds when it shows a tooltip; menus are in the pages
+    words |= {"bs-tooltip-auto", "tooltip-inner", "tooltip-arrow"}
     sheets = {}
     for path in static.rglob("*.css"):
         rules = tinycss2.parse_stylesheet(path.read_text(encoding="utf-8"), skip_comments=True)

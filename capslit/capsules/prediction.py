@@ -658,10 +658,13 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         # one pass does not pay for loading the compiler; once it is there, the code is often ready
         passes = {} if "numba" in sys.modules else {"passes": 1}
         compiled = worth_compiling(n_samples, weights.shape[-1], dims.sum(), **passes)
+        features = self.kernel_features_
+        if features is not None:
+            features, weights = features.folded(weights)
         if like is not None:
             weights = asarray_like(weights, like)
         pairs = self.architecture != "ovr"
-        return Predictor(weights, dims, pairs, compiled, self.kernel_features_, self.sharpness_)
+        return Predictor(weights, dims, pairs, compiled, features, self.sharpness_)
 
     def _answer(self, method, X, shape, classes=None):
         """What a method of the predictor gives for each input, (n, *shape); with `classes`, labels

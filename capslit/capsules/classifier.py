@@ -417,7 +417,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
     def _sharpen(self, held_out):
         "The classifier, with the sharpness that held-out examples ask for, if they are enough."
         if isinstance(self.sharpness, str) and self._tells_sharpness(held_out):
-            self.sharpness_ = search.sharpness_of(self._predictor(), held_out)
+            self.sharpness_ = search.sharpness_of(self._feature_predictor(), held_out)
         return self
 
     def _online_state(self, kind, seen):

@@ -9,7 +9,7 @@ __all__ = ['votes', 'coupled', 'Predictor', 'checked_inputs', 'CapsulePrediction
 import math
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, update_wrapper
 from itertools import combinations
 from types import MethodType
@@ -651,20 +651,30 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
             return weights
         return weights[None, ...]
 
+    def _feature_predictor(self):
+        "The predictor of inputs that `kernel_features_` have mapped."
+        dims = np.atleast_2d(to_numpy(self.capsule_dims_))
+        return Predictor(to_numpy(self._weights()), dims, self.architecture != "ovr")
+
     def _predictor(self, like=None, n_samples=0):
         "The predictor of n_samples inputs in the library of `like`."
-        weights = to_numpy(self._weights())
-        dims = np.atleast_2d(to_numpy(self.capsule_dims_))
-        # one pass does not pay for loading the compiler; once it is there, the code is often ready
-        passes = {} if "numba" in sys.modules else {"passes": 1}
-        compiled = worth_compiling(n_samples, weights.shape[-1], dims.sum(), **passes)
+        predictor = self._feature_predictor()
+        weights = predictor.weights
         features = self.kernel_features_
         if features is not None:
             features, weights = features.folded(weights)
+        # one pass does not pay for loading the compiler; once it is there, the code is often ready
+        passes = {} if "numba" in sys.modules else {"passes": 1}
+        compiled = worth_compiling(n_samples, weights.shape[-1], predictor.dims.sum(), **passes)
         if like is not None:
             weights = asarray_like(weights, like)
-        pairs = self.architecture != "ovr"
-        return Predictor(weights, dims, pairs, compiled, features, self.sharpness_)
+        return replace(
+            predictor,
+            weights=weights,
+            compiled=compiled,
+            features=features,
+            sharpness=self.sharpness_,
+        )
 
     def _answer(self, method, X, shape, classes=None):
         """What a method of the predictor gives for each input, (n, *shape); with `classes`, labels

@@ -1204,9 +1204,8 @@ def _warn_of_units(x):
 
 # %% ../../nbs/capsules/search.ipynb #search-sharpness
 def sharpness_of(predictor: Predictor, held_out: TrainingData) -> float:
-    "The best sharpness of a predictor for held-out examples, which its features have mapped."
+    "The best sharpness of a predictor of features for held-out examples, which they have mapped."
     x, y, w = _in_numpy(held_out.sample(0))
-    predictor = replace(predictor, features=None, sharpness=1.0)
     # in blocks, for a sample may hold many sparse rows
     blocks = [x[start : start + 4096] for start in range(0, len(x), 4096)]
     logs = np.concatenate([predictor.log_probabilities(block) for block in blocks])

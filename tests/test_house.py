@@ -144,7 +144,10 @@ def test_every_module_comes_from_a_notebook_and_is_in_the_reference():
 def test_no_default_is_a_function_without_a_name():
     "The reference would show `<function <lambda>>`."
     for path in generated_modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        module = ast.parse(path.read_text(encoding="utf-8")).body
+        classes = [node for node in module if isinstance(node, ast.ClassDef)]
+        methods = [part for node in classes for part in node.body]
+        for node in [*module, *methods]:
             defaults = []
             if isinstance(node, ast.FunctionDef):
                 defaults = [*node.args.defaults, *node.args.kw_defaults]

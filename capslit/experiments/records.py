@@ -371,8 +371,12 @@ def _unscored(learned, part, bench, data):
     return learned
 
 
+def _unprepared(bench):
+    "No data besides those of the bench."
+
+
 def by_learner(
-    learners: dict, score: Callable = _unscored, prepare: Callable = lambda bench: None
+    learners: dict, score: Callable = _unscored, prepare: Callable = _unprepared
 ) -> Callable:
     """The `run` of an experiment: score(learned, part, bench, data), where the learner of the part
     gives learned = learn(settings, bench, data), and data = prepare(bench).

@@ -317,7 +317,7 @@ def _log_joints(moments, diagonal, shared, X, log_priors):
         log_joints[:, :, c] = log_priors[c] - (distances + log_determinants) / 2
     return log_joints
 
-
+# %% ../../nbs/mixtures/classes.ipynb #shrunk-2-folds
 def _spread_folds(X, y, n_folds=5):
     """Pairs of training and left-out rows: each class is spread over the folds, equal rows
     together; the only row of a class is never left out.

@@ -434,3 +434,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"capslit: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
+
+# %% ../nbs/cli.ipynb #module-1
+if __name__ == "__main__" and "__file__" in globals():
+    sys.exit(main())

@@ -64,6 +64,15 @@ def run_python(program, *words, **environ):
     )
 
 
+@pytest.mark.parametrize("module", ["capslit", "capslit.cli"])
+def test_a_module_is_the_command(module):
+    command = [sys.executable, "-m", module]
+    named = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=PATIENCE)
+    assert named.returncode == 0 and named.stdout.startswith("usage: capslit")
+    wrong = subprocess.run([*command, "fit", "none.csv", "--target", "y"], timeout=PATIENCE)
+    assert wrong.returncode == 2
+
+
 def capslit_command(*words, **environ):
     "Run the installed command; result as of `run_python`."
     if SCRIPT.exists():

@@ -494,3 +494,36 @@ def test_an_interruption_changes_nothing(entry, model, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(1 - entry.X if entry.X is BITS else 2 * entry.X, entry.y)
     assert state(model) == before
+
+
+@rows(ways=1)
+def test_densities_of_numbers_of_any_size(entry, model):
+    "A density is zero where squared distances leave the range of numbers, and never NaN."
+    name = next((n for n in ("score_samples", "log_densities") if hasattr(model, n)), None)
+    if name is None or entry.X is BITS:
+        pytest.skip("no density of all numbers")
+    log_density = getattr(model.fit(entry.X, entry.y), name)
+    for value in (1e200, -1e200, 1e308, -1e308):
+        far = entry.X[:4].copy()
+        far[1, 0] = value
+        with noted(value):
+            assert np.all(log_density(far)[1] == -np.inf)
+            assert np.all(np.isfinite(log_density(far)[0]))
+    for value in (1e-300, 5e-324):
+        assert np.all(np.isfinite(log_density(np.full((3, P), value))))
+
+
+@rows(ways=1)
+def test_gaps_are_named_with_a_remedy(entry, model):
+    if get_tags(model).input_tags.allow_nan:
+        pytest.skip("gaps are allowed")
+    gaps = entry.X.copy()
+    gaps[3, 2] = np.nan
+    said = "X contains NaN in the column 2 .*SimpleImputer"
+    with pytest.raises(ValueError, match=said):
+        model.fit(gaps, entry.y)
+    model.fit(entry.X, entry.y)
+    for method in METHODS:
+        if hasattr(model, method) and method != "inverse_transform":
+            with noted(method), pytest.raises(ValueError, match=said):
+                getattr(model, method)(gaps)

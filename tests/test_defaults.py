@@ -304,6 +304,75 @@ def test_an_offset_is_stored_with_the_model(tmp_path):
     assert online.partial_fit(X + 1e8, y).score(X + 1e8, y) > 0.95
 
 
+# ── rare classes
+
+
+def rare_table(n=2500, share=-4.6):
+    "Two positives in a hundred, beyond a plane through columns of very different units."
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((2 * n, 8))
+    log_odds = 0.6 * Z.sum(axis=1) + share
+    y = (rng.random(2 * n) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    inputs = 1.6e9 * (np.arange(8) == 3) + Z * np.geomspace(1e-3, 1e7, 8)
+    return inputs[:n], y[:n], inputs[n:], y[n:]
+
+
+def test_rare_classes_are_learned_in_any_units(tmp_path):
+    X, y, X_new, y_new = rare_table()
+    scaler = StandardScaler().fit(X)
+    model = CapsuleClassifier().fit(X, y)
+    scaled = CapsuleClassifier().fit(scaler.transform(X), y)
+    linear = LogisticRegression().fit(scaler.transform(X), y)
+    P = model.predict_proba(X_new)
+    right = log_loss(y_new, linear.predict_proba(scaler.transform(X_new)))
+    assert log_loss(y_new, P) < 1.03 * right
+    assert log_loss(y_new, P) < 1.01 * log_loss(
+        y_new, scaled.predict_proba(scaler.transform(X_new))
+    )
+    assert set(model.cv_results_["balanced"]) == {True, False}
+    np.testing.assert_allclose(model.balance_, len(y) / (2 * np.bincount(y)))
+    assert np.isclose(P[:, 1].mean(), y_new.mean(), rtol=0.2)
+    np.testing.assert_array_equal(model.predict(X_new), P.argmax(axis=1))
+    assert np.array_equal(reloaded(model, tmp_path).predict_proba(X_new), P)
+    # neither common classes are balanced, nor weights and probabilities that were asked for
+    common = CapsuleClassifier(kernel=None).fit(X, X[:, 0] > 0)
+    assert common.balance_ is None and not any(common.cv_results_["balanced"])
+    asked = CapsuleClassifier(kernel=None, sharpness=1.0).fit(X, y)
+    even = CapsuleClassifier(kernel=None, class_weight="balanced").fit(X, y)
+    assert asked.balance_ is even.balance_ is None
+    assert even.predict_proba(X_new)[:, 1].mean() > 5 * y_new.mean()
+
+
+def test_rare_classes_of_several():
+    X, y, X_new, _ = rare_table()
+    X, X_new = X - X.mean(axis=0), X_new - X.mean(axis=0)
+    y[(X[:, 0] > 0) & (y == 0)] = 2
+    model = CapsuleClassifier(kernel=None).fit(X, y)
+    P = model.predict_proba(X_new)
+    assert model.balance_.argmax() == 1
+    np.testing.assert_array_equal(model.predict(X_new), P.argmax(axis=1))
+    np.testing.assert_array_equal(model.decision_function(X_new).argmax(axis=1), P.argmax(axis=1))
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X_new)), P, atol=1e-12)
+    tensors = model._predictor(strict.asarray(X_new)).probabilities(strict.asarray(X_new))
+    np.testing.assert_allclose(to_numpy(tensors), P, atol=1e-12)
+    single = model.predict_proba(X_new.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, P, atol=1e-3)
+    # the rest of all classes but one mixes several weights
+    assert CapsuleClassifier(kernel=None, architecture="ovr").fit(X, y).balance_ is None
+
+
+def test_batches_after_a_rare_class_are_weighted_alike():
+    X, y, X_new, y_new = rare_table()
+    model = CapsuleClassifier(kernel=None).fit(X, y)
+    factors = model.balance_
+    before = model.predict_proba(X_new)[:, 1]
+    after = model.partial_fit(X, y).predict_proba(X_new)[:, 1]
+    np.testing.assert_array_equal(model.balance_, factors)
+    assert np.corrcoef(before, after)[0, 1] > 0.95
+    assert np.isclose(after.mean(), y_new.mean(), rtol=0.3)
+
+
 # ── weights
 
 

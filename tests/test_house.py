@@ -141,6 +141,22 @@ def test_every_module_comes_from_a_notebook_and_is_in_the_reference():
     assert len(set(sources)) == len(sources)
 
 
+def test_no_default_is_a_function_without_a_name():
+    "The reference would show `<function <lambda>>`."
+    for path in generated_modules():
+        module = ast.parse(path.read_text(encoding="utf-8")).body
+        classes = [node for node in module if isinstance(node, ast.ClassDef)]
+        methods = [part for node in classes for part in node.body]
+        for node in [*module, *methods]:
+            defaults = []
+            if isinstance(node, ast.FunctionDef):
+                defaults = [*node.args.defaults, *node.args.kw_defaults]
+            elif isinstance(node, ast.ClassDef):
+                defaults = [part.value for part in node.body if isinstance(part, ast.AnnAssign)]
+            nameless = [default for default in defaults if isinstance(default, ast.Lambda)]
+            assert not nameless, f"{path.name}, {node.name}"
+
+
 def test_public_names_are_used_outside_their_module():
     """They are in a stub, or another module, a chapter or a program uses them."""
     stubs = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("capslit/**/*.pyi"))

@@ -5,12 +5,15 @@ import pickle
 import numpy as np
 import pytest
 from conftest import blobs, classes, together
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.decomposition import FactorAnalysis
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.metrics import log_loss
 from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -342,7 +345,7 @@ def test_a_stack_of_too_few_examples_is_one_model():
 @together(
     "density, names",
     [
-        (None, np.array(["ant", "bee", "cat"])),
+        (MixtureOfFactorAnalyzers(noise=Noise(added=0.1)), np.array(["ant", "bee", "cat"])),
         (MixtureOfPCA(2, 2, random_state=0), np.array(["ant", "bee", "cat"], dtype=object)),
         (GaussianMixture(2, random_state=0), np.array([-3, 7, 40])),
         (KernelDensity(), np.array([-3, 7, 40])),
@@ -362,8 +365,6 @@ def test_any_density_and_any_labels(density, names):
         joint - logsumexp(joint, axis=1, keepdims=True),
     )
     assert np.array_equal(model.predict(X), names[joint.argmax(axis=1)])
-    if density is None:
-        density = clone(model.densities_[0])  # with the noise that was chosen for all three
     grown = ClassConditionalClassifier(density).fit(X[y != 1], names[y[y != 1]])
     others = [pickle.dumps(density) for density in grown.densities_]
     grown.add_class(X[y == 1], names[1])
@@ -371,6 +372,41 @@ def test_any_density_and_any_labels(density, names):
     assert grown.classes_.dtype.kind == model.classes_.dtype.kind
     assert [pickle.dumps(grown.densities_[c]) for c in (0, 2)] == others
     assert np.array_equal(grown.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
+def test_the_default_errs_as_little_as_discriminant_analysis(load):
+    "Columns in different units, and covariances of which neither LDA nor QDA is the best."
+    X, y = load(return_X_y=True)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    losses = []
+    rules = LinearDiscriminantAnalysis(), QuadraticDiscriminantAnalysis(reg_param=1e-4)
+    for rule in (ClassConditionalClassifier(), *rules):
+        predicted = cross_val_predict(rule, X, y, cv=folds, method="predict_proba")
+        error = np.mean(np.argmax(predicted, axis=1) != y)
+        losses.append((error, log_loss(y, predicted)))
+    assert np.all(losses[0] <= np.min(losses[1:], axis=0) + 0.01)
+
+
+def test_the_default_is_a_shrunk_gaussian_for_each_class():
+    X, y = classes()
+    weight = np.where(np.arange(150) % 5, 1.0, 2.0)
+    model = ClassConditionalClassifier().fit(X, y, sample_weight=weight)
+    a, C = model.common_
+    for c, density in enumerate(model.densities_):
+        S = np.cov(X[y == c].T, ddof=0, aweights=weight[y == c])
+        assert np.allclose(density.covariances_, (1 - a) * S + a * C)
+        assert np.allclose(density.means_, np.average(X[y == c], axis=0, weights=weight[y == c]))
+    sharp = model.sharpness_ * model.predict_joint_log_proba(X)
+    assert np.allclose(model.predict_log_proba(X), log_softmax(sharp, axis=1))
+    repeated = np.repeat(np.arange(150), weight.astype(int))
+    doubled = ClassConditionalClassifier().fit(X[repeated], y[repeated])
+    assert np.allclose(doubled.predict_proba(X), model.predict_proba(X))
+    model.add_class(X[:30] + 1, 3)
+    added = (1 - a) * np.cov(X[:30].T, ddof=0) + a * C
+    assert np.allclose(model.densities_[3].covariances_, added)
+    single = ClassConditionalClassifier().fit(X[:3], [0, 1, 2])  # no covariances at all
+    assert np.array_equal(single.predict(X[:3]), [0, 1, 2])
 
 
 def test_priors():

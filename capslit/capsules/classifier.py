@@ -67,7 +67,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         What `fit` adds to the prior; folds choose without it. See `capslit.capsules.settings`.
     sharpness : "auto" or float, default="auto"
         Exponent of the probabilities, learned from examples that the weights have not seen; 1
-        leaves those of the model. Decisions do not depend on it.
+        leaves those of the model. Decisions do not depend on it, unless `balance_` is not None.
     cv : int, splitter or iterable, default=3
         Folds that select what is "auto", on at most 2,000 of the examples; see
         `capslit.capsules.search`. A number stands for stratified folds. A splitter, or pairs of
@@ -75,7 +75,9 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         a row predicts it, by weights learned from all other folds.
     class_weight : "balanced", mapping or None, default=None
         A factor for the weights of the examples of each class; "balanced" gives all classes the
-        same total weight.
+        same total weight. None: where the weight of a class is below a tenth of that of another,
+        and `sharpness` is "auto", folds also try to learn from balanced weights whose effect on
+        the probabilities is undone; see `capslit.capsules.sharpness`.
     schedule : Schedule or None, default=None
         Where EM begins, its rounds, and what makes it faster: `Schedule(thresholds, patience,
         monitor, momentum, acceleration, init, n_init, ...)`; None for its defaults.
@@ -127,8 +129,12 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         divided by `spread` if these are not None, and features of a kernel if `kernel` is not None;
         the last axis of `coef_` is then longer than `n_features_in_`.
     cv_results_ : dict of lists
-        Candidates: `kernel`, `gamma`, `scaled`, `compressed`, `capsule_dim`, `alpha`, `sharpness`,
-        `log_loss`, `error`; empty if nothing was selected. Clearly worse ones end early.
+        Candidates: `kernel`, `gamma`, `scaled`, `compressed`, `capsule_dim`, `balanced`, `alpha`,
+        `sharpness`, `log_loss`, `error`; empty if nothing was selected. Clearly worse ones end
+        early.
+    balance_ : (n_classes,) array or None
+        Factors that gave all classes the same weight for learning, and which probabilities undo;
+        None if no class is rare, or folds preferred the weights as they are.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names
 
@@ -290,6 +296,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         folds = search.fold_splitter(self.cv, X, y, groups, data)
         space = self._search_space(folds, held_out, checkpoint)
         weights = None if self._continues else self._settle(search.choose(space, data))
+        data = self._balanced(data)
         data, held_out = map(self._mapped, (data, held_out))
         # few rows are learned from as coordinates in their span
         inputs, held_inputs, span = self._in_span(data, held_out)
@@ -298,7 +305,9 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         batch = prepared(model, inputs)
         options = self._engine_settings(held_out is not None, checkpoint, checkpoint_every)
         try:
-            run = em.fit(model, start, batch, validation=prepared(model, held_inputs), **options)
+            # errors are counted with the weights that are learned from
+            validation = prepared(model, self._balanced(held_inputs))
+            run = em.fit(model, start, batch, validation=validation, **options)
         except em.BatchError as error:
             # hours of learning are not lost with a batch; this estimator stays as it was
             error.estimator = error.fit and self._keep_run(error.fit, model, data)
@@ -353,7 +362,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         online.check_total_weight(data)
         if first:
             self._settle(search.choose_online(self._search_space(), data))
-        data = self._mapped(data)
+        data = self._mapped(self._balanced(data))
         state = self._online_state(update.kind, np.full(len(labels), not first))
         model, parameters, grams = self._start(data, state.seen)
         parameters, weights = self._first_weights(model, parameters, data, state.seen)
@@ -408,6 +417,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
         self.sharpness_ = choice.sharpness
         self.cv_results_ = choice.tried
         self.capsule_dim_ = choice.capsule_dim
+        self.balance_ = choice.factors
         return choice.weights
 
     def _tells_sharpness(self, held_out):
@@ -416,8 +426,14 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
 
     def _sharpen(self, held_out):
         "The classifier, with the sharpness that held-out examples ask for, if they are enough."
-        if isinstance(self.sharpness, str) and self._tells_sharpness(held_out):
-            self.sharpness_ = search.sharpness_of(self._feature_predictor(), held_out)
+        if not isinstance(self.sharpness, str) or not self._tells_sharpness(held_out):
+            return self
+        if self._factors is not None:
+            y, _ = held_out.columns()
+            # of a rare class there are more examples in the folds
+            if np.min(np.bincount(y, minlength=len(self._factors))) < search.FEWEST:
+                return self
+        self.sharpness_ = search.sharpness_of(self._feature_predictor(), held_out)
         return self
 
     def _online_state(self, kind, seen):

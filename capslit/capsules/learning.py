@@ -368,6 +368,12 @@ class CapsuleLearning:
             return data
         return data.weighted(_class_factors(self.class_weight, data))
 
+    def _balanced(self, data):
+        "Examples with the weights that rare classes are learned from; None of None."
+        if data is None or self._factors is None:
+            return data
+        return data.weighted(self._factors)
+
     def _mapped(self, data):
         "Examples with their features in place of inputs; None of None."
         if data is None or self.kernel_features_ is None:

@@ -202,6 +202,8 @@ class Predictor:
         What makes of x the inputs of the weights.
     sharpness : float
         Exponent of the probabilities; see `capslit.capsules.sharpness`.
+    offset : (n_classes,) array of NumPy, optional
+        What is added to the logarithms of these powers: it undoes weights of classes.
     """
 
     weights: object
@@ -210,6 +212,7 @@ class Predictor:
     compiled: bool = False
     features: Any = None
     sharpness: float = 1.0
+    offset: Any = None
 
     @property
     def n_classes(self) -> int:
@@ -305,6 +308,8 @@ class Predictor:
             if logs.shape[1] == 2:
                 return logs[:, 1] - logs[:, 0]
             return logs
+        if self.pairs and self.offset is not None:
+            return self.log_probabilities(x)
         if self.pairs:
             return xp.astype(self._votes(x), x.dtype)
         logs = xp.log(self.shares(x))
@@ -312,7 +317,7 @@ class Predictor:
 
     def labels(self, x: Any) -> Any:
         "Indices (n,) of the most probable classes; of equally probable ones the first."
-        if len(self.dims) == 1:
+        if len(self.dims) == 1 or self.offset is not None:
             certain = self.probabilities
         elif self.pairs:
             certain = self._votes
@@ -325,11 +330,18 @@ class Predictor:
         p = self._of_one_draw(x)
         xp = namespace(x)
         # the power one would round
-        if self.sharpness == 1:
+        if self.sharpness == 1 and self.offset is None:
             return p
         # of many classes, powers of all probabilities might underflow together
         p = (p / xp.max(p, axis=1, keepdims=True)) ** self.sharpness
+        if self.offset is not None:
+            p = p * xp.exp(self._offset_like(p))
         return p / xp.sum(p, axis=1, keepdims=True)
+
+    def _offset_like(self, p):
+        "The offset in the library and precision of p, at most 0."
+        offset = asarray_like(self.offset - np.max(self.offset), p)
+        return namespace(p).astype(offset, p.dtype, copy=False)
 
     def _of_one_draw(self, x):
         "Class probabilities (n, n_classes) of the model, of sharpness one."
@@ -364,6 +376,8 @@ class Predictor:
             p = self._of_one_draw(x)
             # coupling rounds the smallest to zero
             logs = xp.log(xp.clip(p, min=float(xp.finfo(p.dtype).smallest_normal)))
+        if self.offset is not None:
+            return sharpened(logs, self.sharpness, self._offset_like(logs))
         if self.sharpness == 1:
             return logs
         return sharpened(logs, self.sharpness)
@@ -520,7 +534,8 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
         """Scores (n, n_classes), or (n,) for two classes; the largest decides.
 
         Two classes: the log-odds of the second. Multiclass: log P(y|x). "ovr": the log-odds of each
-        class's own problem. "ovo": votes plus a fraction below one half for the summed confidence.
+        class's own problem. "ovo": votes plus a fraction below one half for the summed confidence;
+        log P(y|x) if `balance_` is not None.
         """
         shape = self._per_class
         return self._answer("scores", X, () if shape == (2,) else shape)
@@ -640,6 +655,11 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
     def _per_class(self):
         return (self._fitted_classes.shape[0],)
 
+    @property
+    def _factors(self):
+        "What weights of classes were multiplied by (n_classes,), or None."
+        return getattr(self, "balance_", None)  # older files lack it
+
     def _weights(self):
         "Weights (k, m, d, p) in double precision from the public attributes."
         xp = namespace(self.coef_)
@@ -654,7 +674,11 @@ class CapsulePredictions(TransformerMixin, ClassifierMixin):
     def _feature_predictor(self):
         "The predictor of inputs that `kernel_features_` have mapped."
         dims = np.atleast_2d(to_numpy(self.capsule_dims_))
-        return Predictor(to_numpy(self._weights()), dims, self.architecture != "ovr")
+        pairs = self.architecture != "ovr"
+        offset = None
+        if self._factors is not None:
+            offset = -np.log(self._factors)
+        return Predictor(to_numpy(self._weights()), dims, pairs, offset=offset)
 
     def _predictor(self, like=None, n_samples=0):
         "The predictor of n_samples inputs in the library of `like`."

@@ -13,12 +13,12 @@ import numpy as np
 from ..arrays import namespace
 
 # %% ../../nbs/capsules/sharpness.ipynb #cell-007
-def sharpened(log_p: Any, sharpness: float) -> Any:
-    """Logarithms of the probabilities to the power `sharpness`, normalised: from and to (n,
-    n_classes).
+def sharpened(log_p: Any, sharpness: float, offset: Any = 0.0) -> Any:
+    """Logarithms of the probabilities to the power `sharpness`, times exp(`offset`), normalised:
+    from and to (n, n_classes).
     """
     xp = namespace(log_p)
-    scaled = sharpness * log_p
+    scaled = sharpness * log_p + offset
     scaled = scaled - xp.max(scaled, axis=1, keepdims=True)
     return scaled - xp.log(xp.sum(xp.exp(scaled), axis=1, keepdims=True))
 
@@ -27,7 +27,10 @@ SHARPEST = 100.0
 
 
 def learn_sharpness(
-    log_p: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
+    log_p: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    offset: np.ndarray | None = None,
 ) -> tuple[float, float]:
     """The sharpness with the smallest log loss, and that loss per unit of weight.
 
@@ -37,8 +40,13 @@ def learn_sharpness(
         Logarithms of probabilities of examples from which the weights were not learned.
     y : (n,) array of class indices
     weight : (n,) array, optional
+    offset : (n_classes,) or (n, n_classes) array, optional
+        What is added to the logarithms after the power, as in `sharpened`.
     """
     n, m = log_p.shape
+    if offset is None:
+        offset = np.zeros(m)
+    offset = np.broadcast_to(offset, (n, m))
     # pairs may rule a class out altogether
     log_p = np.maximum(log_p, -700.0).astype(np.float64)
     log_p -= log_p.max(axis=1, keepdims=True)
@@ -47,16 +55,19 @@ def learn_sharpness(
     weight = np.asarray(weight, np.float64)
     # Platt's correction, one more example of each class, keeps a faultless fold from infinity
     doubt = m / (weight.sum() + m)
-    own_logs = weight @ log_p[np.arange(n), y]
-    all_logs = weight @ log_p.mean(axis=1)
-    observed = (1 - doubt) * own_logs + doubt * all_logs
+
+    def observed_sum(values):
+        own = weight @ values[np.arange(n), y]
+        return (1 - doubt) * own + doubt * (weight @ values.mean(axis=1))
+
+    observed = observed_sum(log_p)
     low = 1 / SHARPEST
     high = SHARPEST
     s = 1.5
     step = np.inf
     # Newton's method in log s, inside a bracket of the minimum
     while abs(step) > 1e-4 and high / low > 1.001:
-        _, slope, bend = _loss_of_power(log_p, weight, observed, s)
+        _, slope, bend = _loss_of_power(log_p, offset, weight, observed, s)
         if slope > 0:
             high = s
         else:
@@ -70,15 +81,15 @@ def learn_sharpness(
             s = proposal
         else:
             s = np.sqrt(low * high)
-    loss, _, _ = _loss_of_power(log_p, weight, observed, s)
-    return float(s), float(loss / weight.sum())
+    loss, _, _ = _loss_of_power(log_p, offset, weight, observed, s)
+    return float(s), float((loss - observed_sum(offset)) / weight.sum())
 
 # %% ../../nbs/capsules/sharpness.ipynb #cell-011-a
-def _loss_of_power(log_p, weight, observed, s):
-    """The log loss of the power s, and its first two derivatives in s; log_p (n, m) is 0 for the
-    most probable class.
+def _loss_of_power(log_p, offset, weight, observed, s):
+    """The log loss of the power s without the constant part of the offset (n, m), and its first two
+    derivatives in s; log_p (n, m) is 0 for the most probable class.
     """
-    p = np.exp(s * log_p)
+    p = np.exp(s * log_p + offset)
     total = p.sum(axis=1)
     mean = np.einsum("nm,nm->n", p, log_p) / total
     square = np.einsum("nm,nm,nm->n", p, log_p, log_p) / total

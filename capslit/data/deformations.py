@@ -400,17 +400,19 @@ class DeformedImages:
     def write(
         self,
         out: np.ndarray,
-        function: Callable = lambda images: images,
+        function: Callable | None = None,
         n_threads: int | None = None,
     ) -> np.ndarray:
-        """Fill `out` (size, …) with `function(images)`, batch by batch, and return the labels
-        (size,).
+        """Fill `out` (size, …) with the images, or with `function(images)`, batch by batch, and
+        return the labels (size,).
         """
         check_choice("len(out)", len(out), [self.size])
 
         def work(start):  # parts do not depend on each other, nor on the order of the threads
             images, _ = self.part(start, start + self.batch)
-            out[start : start + len(images)] = function(images)
+            if function is not None:
+                images = function(images)
+            out[start : start + len(images)] = images
 
         with em.threads(n_threads) as pool:
             for _ in em.ordered_map(work, range(0, self.size, self.batch), pool):

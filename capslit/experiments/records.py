@@ -371,8 +371,12 @@ def _unscored(learned, part, bench, data):
     return learned
 
 
+def _unprepared(bench):
+    "No data besides those of the bench."
+
+
 def by_learner(
-    learners: dict, score: Callable = _unscored, prepare: Callable = lambda bench: None
+    learners: dict, score: Callable = _unscored, prepare: Callable = _unprepared
 ) -> Callable:
     """The `run` of an experiment: score(learned, part, bench, data), where the learner of the part
     gives learned = learn(settings, bench, data), and data = prepare(bench).
@@ -459,6 +463,10 @@ class Experiment:
             return f"pip install 'capslit[{self.extra}]'"
 
 # %% ../../nbs/experiments/records.ipynb #cell-019
+def _report_nothing(words):
+    "The report of a run that nobody follows."
+
+
 @dataclass
 class Bench:
     """The data, the seed, the checkpoint and the stopwatch that the run of a part may use.
@@ -472,7 +480,7 @@ class Bench:
         Of this part alone; the state of EM goes there.
     verbose : bool
         Whether to show a progress bar.
-    report : callable
+    report : callable, optional
         Told in words what happens.
     finished : dict of str to dict
         Metrics of the parts that are already done.
@@ -487,12 +495,15 @@ class Bench:
     seed: int
     checkpoint: Path
     verbose: bool = False
-    report: Callable = lambda words: None
+    report: Callable | None = None
     finished: dict = field(default_factory=dict)
     records: dict = field(default_factory=dict)
     prepare: Callable = load_protocol
     seconds: dict = field(default_factory=dict)
     cpu_seconds: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.report = self.report or _report_nothing
 
     @property
     def protocol(self) -> Protocol:
@@ -782,7 +793,7 @@ def perform(
     data_home: str | PathLike | None = None,
     verbose: bool = False,
     again: bool = False,
-    report: Callable = lambda words: None,
+    report: Callable | None = None,
 ) -> Path:
     """The path of the record of an experiment on a data set, which is run if need be, and goes on
     where an earlier run was stopped.
@@ -805,7 +816,7 @@ def perform(
     again : bool
         Repeat a run whose record exists. Without it a record is made again only if those that it
         was made from have changed since, and completed if it lacks parts.
-    report : callable
+    report : callable, optional
         Told in words which step begins.
 
     Raises
@@ -816,6 +827,7 @@ def perform(
     StorageError
         If data are missing or damaged, or results cannot be written.
     """
+    report = report or _report_nothing
     loaders = LOADERS | experiment.loaders
     _check_run(data, profile, seed, loaders)
     path = record_path(name, data, profile, out)

@@ -92,7 +92,7 @@ def reproduce(
     *,
     profile: str = "paper",
     out: str | PathLike = "results",
-    report: Callable = lambda words: None,
+    report: Callable | None = None,
     **options: Any,
 ) -> list:
     """The paths of the records of an experiment, which is run if need be, after those whose records

@@ -119,11 +119,28 @@ def test_pca_by_definition(hard):
         else logsumexp(-error / (2 * v), axis=1)
     )
     assert np.allclose(
-        model.score_samples(X),
+        model.score_across(X),
         density - np.log(2) - 1.5 * np.log(2 * np.pi * v),
     )
     assert np.isclose(model.weights_.sum(), 1)
     assert np.all(np.diff(model.explained_variances_, axis=1) <= 0)
+
+
+@pytest.mark.parametrize("hard", ["soft", "hard"])
+@pytest.mark.parametrize("p, r", [(1, 1), (2, 1), (2, 2), (5, 2)])
+def test_the_score_of_pca_is_a_log_density(hard, p, r):
+    X = blobs(120, p)
+    model = MixtureOfPCA(2, r, responsibilities=hard, random_state=0).fit(X)
+    joint = []
+    for j, U in enumerate(model.components_):
+        noise = model.noise_variances_[j]
+        C = (U.T * (model.explained_variances_[j] - noise)) @ U + noise * np.eye(p)
+        joint.append(np.log(model.weights_[j]) + multivariate_normal(model.means_[j], C).logpdf(X))
+    assert np.allclose(model.score_samples(X), logsumexp(joint, axis=0))
+    if p < 3:
+        ticks = np.arange(-30, 30, 0.1)
+        grid = np.stack(np.meshgrid(*[ticks] * p), axis=-1).reshape(-1, p)
+        assert np.isclose(np.sum(np.exp(model.score_samples(grid))) * 0.1**p, 1, atol=0.01)
 
 
 def test_samples_of_pca_have_its_moments():

@@ -372,7 +372,9 @@ def _portrait(model, X, y, label=2):
     density = model.densities_[list(model.classes_).index(label)]
     examples = X[y == label]
     component = density.predict(examples)
-    costs = -density.score_samples(examples)
+    # mixtures of PCA do not charge for codes
+    score = getattr(density, "score_across", density.score_samples)
+    costs = -score(examples)
     sizes = np.bincount(component, minlength=len(density.weights_))
     members = [np.flatnonzero(component == j) for j in np.argsort(sizes)[::-1][:2]]
     # Of the middle cost: neither the best nor the worst image of its style

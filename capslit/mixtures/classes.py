@@ -55,6 +55,13 @@ def _check_takes(names, density, method):
             )
 
 
+def _scored(density, X, **options):
+    """log P(x|class) (n,) from the density of a class; of `MixtureOfPCA` that across the manifold,
+    since codes cost nothing there.
+    """
+    return getattr(density, "score_across", density.score_samples)(X, **options)
+
+
 def _log_priors(priors, counts):
     """Logarithms (n_classes,) of `priors`, or ValueError; `counts` are the
     examples of each class.
@@ -96,7 +103,7 @@ class _ClassDensities:
         options = {} if tangents is None else {"tangents": tangents}
         first = self.densities_[0]
         _check_takes(options, first, first.score_samples)
-        columns = [density.score_samples(X, **options) for density in self.densities_]
+        columns = [_scored(density, X, **options) for density in self.densities_]
         log_densities = np.stack(columns, axis=1)
         if np.any(np.isnan(log_densities)):
             raise ValueError(
@@ -167,9 +174,9 @@ def _fitted_density(density, label, X, folds, given):
     try:
         model = fitted(np.arange(len(X)))
         if not folds:
-            return model, np.sort(model.score_samples(X))
+            return model, np.sort(_scored(model, X))
         # densities of examples that were learned are too high to tell what is unusual
-        left_out = [fitted(rows).score_samples(X[held]) for rows, held in folds]
+        left_out = [_scored(fitted(rows), X[held]) for rows, held in folds]
     except ValueError as error:
         raise ValueError(f"the examples of class {label!r} cannot be fitted: {error}") from error
     return model, np.sort(np.concatenate(left_out))

@@ -170,9 +170,12 @@ class MixtureDensities(DensityMixin):
         "log π_j + log N_j(x) (n, m)."
         return self._log_joint_of(self._checked(X))
 
-    def _log_joint_of(self, X, *more, rows=None):
-        "log π_j + log N_j(x) (n, m) of checked examples, in blocks; `more` goes to the model."
-        model, parameters = self._fitted()
+    def _log_joint_of(self, X, *more, rows=None, fitted=None):
+        """log π_j + log N_j(x) (n, m) of checked examples, in blocks; `more` goes to the model.
+
+        `fitted` is a model and its parameters, by default `_fitted()`.
+        """
+        model, parameters = fitted or self._fitted()
         size = rows or model.block_rows(parameters)
         parts = em.blocks((X, *more), size)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -22,7 +22,7 @@ from ..estimator.base import COUNT, POSITIVE, EMEstimator
 from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 from ..validation import as_floating, atomic, check_number, check_shape, check_values
-from .factor_analysis import LinearManifolds, ManifoldParameters
+from .factor_analysis import LinearManifolds, ManifoldParameters, _form, _moments
 from capslit.mixtures.estimator import (
     WARM_START_HINT,
     MixtureDensities,
@@ -329,13 +329,13 @@ class _Mixture(
         "means_init": ["array-like", None],
     }
 
-    def _log_joint(self, X, tangents=None):
-        "log π_j + log N_j(x) (n, m)."
+    def _log_joint(self, X, tangents=None, fitted=None):
+        "log π_j + log N_j(x) (n, m) under a model and its parameters, by default `_fitted()`."
         X = self._checked(X)
         if tangents is None:
-            return self._log_joint_of(X)
+            return self._log_joint_of(X, fitted=fitted)
         # each example has a matrix of t × p: fewer of them at a time
-        return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256)
+        return self._log_joint_of(X, _checked_tangents(X, tangents), rows=256, fitted=fitted)
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
@@ -433,17 +433,25 @@ class MixtureOfPCA(_Mixture):
     noise_variances_ : (n_components,) array
         Mean squared error per remaining direction.
     temperature_ : float
+        σ².
     recognition_ : (n_components, n_dims, n_features) array
         The directions again: codes are coordinates along them.
-    lower_bound_, n_iter_, converged_, history_
+    lower_bound_ : float
+        Mean of log Σ_j exp(−E_j²/2σ²) over the training examples, which EM raises (of the
+        largest term if hard). It is not a log-density.
+    n_iter_, converged_, history_
         As in `MixtureOfFactorAnalyzers`.
 
     Notes
     -----
-    The density exp(−E²/2σ²) cannot be normalised, since nothing limits a code.
-    `score_samples` normalises it across the directions that a component does not span, so
-    that models of equal `n_dims` may be compared. `sample` draws codes and errors from
-    normal distributions with the variances found.
+    exp(−E²/2σ²) cannot be normalised, since nothing limits a code. `score_across` normalises it
+    across the directions that a component does not span, which makes models of equal `n_dims`
+    comparable; `ClassConditionalClassifier` compares classes by it. `score_samples` is the
+    log-density of the mixture of probabilistic PCA that `sample` draws from, with the weights
+    and variances found.
+
+    Squared errors add features of all units: unlike factor analysers, this model depends on the
+    scales of the columns of X. Standardise columns of different units.
 
     Source: Hinton, Dayan and Revow (1997), section II.
     """
@@ -512,15 +520,20 @@ class MixtureOfPCA(_Mixture):
         # EM finds the subspace; its principal axes come from the loadings
         directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
         kept = lengths > 1e-10 * np.max(lengths, axis=1, keepdims=True)
+        # those of a start that EM has not improved are shorter than the variances
+        V = _form(parameters, costed=False).maps[0]  # directions / σ, in another basis
+        inner = _moments(statistics)[3][0]  # of the examples along V
+        turns = np.swapaxes(V, 1, 2) @ directions * model.temperature
+        explained = np.maximum(np.sum(turns * (inner @ turns), axis=1), 0)
         if self.explained_variance is not None:
-            before = np.cumsum(lengths**2, axis=1) - lengths**2  # explained by longer directions
+            before = np.cumsum(explained, axis=1) - explained  # explained by longer directions
             kept &= before < self.explained_variance * variances[:, None]
         self.components_ = np.swapaxes(
             _signed(directions) * kept[:, None, :],
             1,
             2,
         )
-        self.explained_variances_ = lengths**2 * kept
+        self.explained_variances_ = explained * kept
         explained = np.sum(self.explained_variances_, axis=1)
         unexplained = np.maximum(variances - explained, 0)  # below 0 by rounding
         remaining = directions.shape[1] - np.sum(kept, axis=1)
@@ -561,8 +574,15 @@ class MixtureOfPCA(_Mixture):
 
     @by_blocks
     def score_samples(self, X: Any, *, tangents: Any = None) -> np.ndarray:
-        """Log-density (n,) across the manifold, from the mean of exp(−E²/2σ²),
-        or the largest if hard.
+        """Log-density (n,) of each example under the mixture of probabilistic PCA that `sample`
+        draws from; the example may have moved along its tangents (n, t, p) if these are given.
+        """
+        return logsumexp(self._log_joint(X, tangents, self._probabilistic()), axis=1)
+
+    @by_blocks
+    def score_across(self, X: Any, *, tangents: Any = None) -> np.ndarray:
+        """Log-density (n,) across the manifold alone, from the mean of exp(−E²/2σ²), or the
+        largest if hard. Along the manifold it is constant, and not normalised.
         """
         joint = self._log_joint(X, tangents)
         if self.responsibilities == "hard":
@@ -581,7 +601,27 @@ class MixtureOfPCA(_Mixture):
         return np.swapaxes(self.components_, 1, 2)
 
     def _spread(self):
-        "Loadings and noise variances of the samples: those of probabilistic PCA."
-        noise = self.noise_variances_[:, None]
-        scales = np.sqrt(np.maximum(self.explained_variances_ - noise, 0))
+        "Loadings (m, p, r) and noise variances (m, 1) of the mixture of probabilistic PCA."
+        p = self.means_.shape[1]
+        explained = self.explained_variances_
+        kept = np.sum(explained > 0, axis=1)
+        variance = self.weights_ @ (np.sum(explained, axis=1) + (p - kept) * self.noise_variances_)
+        # where no direction remains, any noise below the least variance makes the same covariance
+        whole = np.where(kept == p, np.min(explained, axis=1) / 2, self.noise_variances_)
+        noise = np.maximum(whole, 1e-6 * (variance / p or 1.0))[:, None]
+        scales = np.sqrt(np.maximum(explained - noise, 0))
         return np.swapaxes(self.components_ * scales[:, :, None], 1, 2), noise
+
+    def _probabilistic(self):
+        "The mixture of probabilistic PCA that `sample` draws from: model and parameters."
+        loadings, noise = self._spread()
+        origin = self.weights_ @ self.means_
+        with np.errstate(divide="ignore"):  # a component may have no examples
+            log_weights = np.log(self.weights_)
+        parameters = ManifoldParameters(
+            log_weights=log_weights[None],
+            means=(self.means_ - origin)[None],
+            loadings=loadings[None],
+            log_noise=np.log(np.broadcast_to(noise, self.means_.shape))[None],
+        )
+        return LinearManifolds("isotropic", origin=origin), parameters

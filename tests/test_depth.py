@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from estimators import ESTIMATORS
 
-from capslit import CapsuleClassifier
+from capslit import CapsuleClassifier, ClassConditionalClassifier, MixtureOfFactorAnalyzers
 
 X = np.random.default_rng(0).random((60, 5))
 FORMULAS = ("e_step", "_statistics_by_arrays")
@@ -19,6 +19,10 @@ FITS = {  # with default arguments, and the paper's protocol
     "paper, one-versus-one": lambda: CapsuleClassifier.paper(
         2, architecture="ovo", max_iter=2, n_jobs=1
     ).fit(X, (3 * X[:, 0]).astype(int)),
+    # by default its Gaussians are learned without EM
+    "ClassConditionalClassifier": lambda: ClassConditionalClassifier(
+        MixtureOfFactorAnalyzers()
+    ).fit(X, X[:, 0] > 0.5),
 }
 
 

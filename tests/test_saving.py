@@ -376,7 +376,10 @@ def test_files_of_earlier_releases_give_what_they_gave(name):
     if hasattr(estimator, "feature_names_in_"):
         inputs = pd.DataFrame(inputs, columns=estimator.feature_names_in_).astype(np.float32)
     for method in methods:
-        found, want = getattr(estimator, method)(inputs), wanted[f"{name}/{method}"]
+        want = wanted[f"{name}/{method}"]
+        if kind == "MixtureOfPCA" and method == "score_samples":
+            method = "score_across"  # its name since `score_samples` is a log-density
+        found = getattr(estimator, method)(inputs)
         if len(want) == 1 < len(found):  # of a sequence as a whole, in version 0.1
             found = found.sum(keepdims=True)
         if want.dtype.kind == "f":

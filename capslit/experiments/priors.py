@@ -54,6 +54,7 @@ class _Pairs(NamedTuple):
     init_scale: float
     settings: dict
     pairs: bool = True
+    offset: float = 0.0  # classes keep their weights
 
 
 def _default_pairs(n_classes):

@@ -412,6 +412,7 @@ LAYERS = [
     {"proofs"},
     {"experiments"},
     {"cli"},
+    {"__main__"},
 ]
 
 

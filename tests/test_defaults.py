@@ -304,6 +304,19 @@ def test_an_offset_is_stored_with_the_model(tmp_path):
     assert online.partial_fit(X + 1e8, y).score(X + 1e8, y) > 0.95
 
 
+def test_sharpness_is_the_best_for_held_out_examples_also_of_a_kernel():
+    X, y = make_moons(1800, noise=0.3, random_state=0)
+    held_out = {"X_val": X[900:], "y_val": y[900:]}
+    for kernel in (None, RBF(1.0, 50)):
+        model = CapsuleClassifier(kernel=kernel, alpha=1e-3).fit(X[:900], y[:900], **held_out)
+        best = model.sharpness_
+        losses = []
+        for factor in (0.8, 1.0, 1.25):
+            model.sharpness_ = factor * best
+            losses.append(log_loss(y[900:], model.predict_proba(X[900:])))
+        assert np.argmin(losses) == 1, kernel
+
+
 # ── rare classes
 
 

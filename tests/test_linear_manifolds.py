@@ -428,6 +428,18 @@ def test_the_default_is_a_shrunk_gaussian_for_each_class():
     assert np.array_equal(single.predict(X[:3]), [0, 1, 2])
 
 
+def test_shrinkage_keeps_the_mean_variance_within_the_classes():
+    "The shares of the three covariances add up to one."
+    X, y = load_wine(return_X_y=True)
+    model = ClassConditionalClassifier().fit(X, y)
+    assert 0 < model.common_[0] < 1
+    share = np.bincount(y) / len(y)
+    within = [np.cov(X[y == c].T, ddof=0) for c in range(3)]
+    learned = [density.covariances_[0] for density in model.densities_]
+    traces = [share @ np.trace(each, axis1=1, axis2=2) for each in (learned, within)]
+    assert np.isclose(*traces, rtol=1e-4)
+
+
 def test_priors():
     X, y = classes()
     rows = np.flatnonzero((y > 0) | (np.arange(150) < 60))

@@ -367,8 +367,11 @@ def plain_kernel(x, features, W, dims):
     return function(x, features.landmarks, features.gamma, features.root, W, dims)
 
 
-def fast_kernel(compiled):
+def fast_kernel(compiled, folded=False):
     def probabilities(x, features, W, dims):
+        if folded:
+            features, W = features.folded(W)
+            assert features.root is None
         predictor = prediction.Predictor(W[None], dims[None], compiled=compiled, features=features)
         assert (predictor._shares_by_loops(x) is not None) == compiled
         return predictor.probabilities(x)
@@ -476,6 +479,12 @@ CASES = {  # name: (plain function, fast function, generator of inputs, toleranc
     ),
     "kernel prediction": (plain_kernel, fast_kernel(False), kernel_case, 1e-12),
     "kernel prediction, compiled": (plain_kernel, fast_kernel(True), kernel_case, 1e-12),
+    "prediction with a kernel, root in the weights": (
+        plain_kernel,
+        fast_kernel(False, folded=True),
+        kernel_case,
+        1e-12,
+    ),
     "coupled pairs": (
         lambda first: np.sort(on_page("capsules/prediction", "plain_coupled")(first)),
         lambda first: np.sort(prediction.coupled(first)),

@@ -373,21 +373,21 @@ def _columns(X):
     return []
 
 
-def _fault(values):
+def _fault(values, nan=False):
     """What keeps a column from being finite numbers: text, which is returned in quotes, dates,
-    objects, NaN or infinity. None for nothing.
+    objects, NaN (unless `nan`) or infinity. None for nothing.
     """
     if values.dtype.kind in "mM":
         return "dates or times"
     if values.dtype.kind in "fc":
-        if np.any(np.isnan(values)):
+        if not nan and np.any(np.isnan(values)):
             return "NaN"
         if np.any(np.isinf(values)):
             return "infinity"
         return None
     if values.dtype.kind not in "OUST":
         return None
-    faults = {_fault_of(value) for value in values.tolist()} - {None}
+    faults = {_fault_of(value) for value in values.tolist()} - {None, "NaN" if nan else None}
     # text first: what else is wrong may go away when it is encoded
     return min(faults, default=None, key=lambda fault: (fault == "infinity", fault == "NaN", fault))
 
@@ -421,11 +421,11 @@ def _fault_of(value):
         return f"objects of the type {kind}"
 
 # %% ../nbs/validation.ipynb #cell-018-d
-def input_problem(name: str, X: Any) -> str | None:
-    """Which columns of the inputs X, called `name`, hold text, dates, other objects, NaN or
-    infinity, and what to do. None if none does.
+def input_problem(name: str, X: Any, nan: bool = False) -> str | None:
+    """Which columns of the inputs X, called `name`, hold text, dates, other objects, NaN (unless
+    `nan`) or infinity, and what to do. None if none does.
     """
-    faults = {column: _fault(values) for column, values in _columns(X)}
+    faults = {column: _fault(values, nan) for column, values in _columns(X)}
     faults = {column: fault for column, fault in faults.items() if fault}
     for kind, remedy in _NO_NUMBERS.items():
         columns = [column for column, fault in faults.items() if fault.startswith(kind)]
@@ -496,7 +496,8 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
         values = "NaN|infinity|convert string|strings|NAType|array element"
         problem = None
         if isinstance(error, TypeError) or re.search(values, str(error)):
-            problem = input_problem(name, X)
+            allowed = options.get("ensure_all_finite") == "allow-nan"
+            problem = input_problem(name, X, nan=allowed)
         if problem is None:
             raise
         if isinstance(error, TypeError) and "objects of the type" in problem:

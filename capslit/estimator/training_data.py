@@ -199,6 +199,12 @@ class TrainingData(_Schema):
         "Whether the inputs are the rows of a sparse matrix."
         return isinstance(self.batches, tuple) and isinstance(self.batches[0], SparseRows)
 
+    @property
+    def gaps(self) -> bool:
+        "Whether inputs are missing (NaN), which only some estimators take, in memory."
+        X = self.batches[0] if isinstance(self.batches, tuple) else np.zeros(1)
+        return bool(np.isnan(np.min(X)))
+
     def columns(self) -> tuple:
         "Indices of the classes (n_samples,), and weights (n_samples,) or None, as NumPy arrays."
         # those of a source are known from its first pass, and need not be read again
@@ -388,6 +394,10 @@ def _extent(X):
     xp = namespace(X)
     low = to_numpy(xp.min(X, axis=0))
     high = to_numpy(xp.max(X, axis=0))
+    if np.any(np.isnan(low)):  # of what is not missing; NaN for an empty column
+        low = np.fmin.reduce(X, axis=0)
+        high = np.fmax.reduce(X, axis=0)
+        return float(np.fmax.reduce([high, -low], axis=None)), _origin(low, high)
     return max(float(high.max()), -float(low.min())), _origin(low, high)
 
 
@@ -509,8 +519,15 @@ def _from_memory(estimator, X, y, weight, classes, names, reset):
 def _unlabelled_from_memory(estimator, X, weight, precisions, least):
     "Training data without labels from whatever scikit-learn can turn into NumPy arrays."
     with error_context("X"):
-        dtype = list(precisions)
-        X = validate_inputs(estimator, X, dtype=dtype, order="C", ensure_min_samples=least)
+        gaps = get_tags(estimator).input_tags.allow_nan
+        X = validate_inputs(
+            estimator,
+            X,
+            dtype=list(precisions),
+            order="C",
+            ensure_min_samples=least,
+            ensure_all_finite="allow-nan" if gaps else True,
+        )
     weight = check_weights(X, weight)
     n_passed = len(X)
     X, _, weight, rows = _with_weight(X, None, weight)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WARM_START_HINT', 'MixtureExamples', 'centred', 'nearest', 'start_labels', 'log_shares', 'MixtureDensities',
-           'checked_weights', 'checked_means', 'GaussianMixture']
+           'TakesGaps', 'checked_weights', 'checked_means', 'GaussianMixture']
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-03
 import warnings
@@ -27,6 +27,7 @@ from ..estimator.prediction import by_blocks
 from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
 from .gaussian import MixtureParameters, Mixtures, _distances, mixture_parameters
+from .missing import check_seen, has_gaps, seen_moments, with_gaps
 from capslit.validation import (
     as_floating,
     atomic,
@@ -56,6 +57,8 @@ class MixtureExamples:
     def _examples(self, X, sample_weight):
         "The `TrainingData`, checked."
         data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
+        if data.gaps:
+            check_seen(data.batches[0], getattr(self, "feature_names_in_", None))
         # squares of numbers that pass can be summed without overflow
         check_size(np.array([data.largest], data.dtype))
         check_number(
@@ -91,8 +94,12 @@ def centred(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """A sample X (s, p) of the `TrainingData` about their mean, that mean (p,), and their variance.
 
-    The mean is weighted; the variance is the mean of those of the features.
+    The mean is weighted; the variance is the mean of those of the features. Where values are
+    missing, both are those of the others.
     """
+    if data.gaps:
+        origin, variance = seen_moments(*data.batches[:2])
+        return X - origin.astype(X.dtype), origin, check_spread(variance, X.dtype)
     if len(X) < data.n_samples:
         # another sample must not give another unit of noise: all examples are read once
         origin, variance = data.spread()
@@ -176,12 +183,21 @@ class MixtureDensities(DensityMixin):
         `fitted` is a model and its parameters, by default `_fitted()`.
         """
         model, parameters = fitted or self._fitted()
+        if has_gaps(X):
+            model = with_gaps(model)
         size = rows or model.block_rows(parameters)
         parts = em.blocks((X, *more), size)
         with np.errstate(over="ignore", invalid="ignore"):
             blocks = [model.log_joint(parameters, *part)[0].T for part in parts]
         joint = np.concatenate(blocks)
         return np.where(joint < np.inf, joint, -np.inf)  # ∞ − ∞ is too far away as well
+
+    def _completed(self, X):
+        "Checked examples as each component completes them (m, n, p)."
+        if not has_gaps(X):
+            return np.broadcast_to(X, (len(self.means_), *X.shape))
+        model, parameters = self._fitted()
+        return with_gaps(model).completed(parameters, X)[0]
 
     @by_blocks
     def score_samples(self, X: Any) -> np.ndarray:
@@ -211,6 +227,32 @@ class MixtureDensities(DensityMixin):
         counts = rng.multinomial(n_samples, shares)
         made_by = np.repeat(np.arange(len(counts)), counts)
         return np.concatenate(self._draws(rng, counts)), made_by
+
+# %% ../../nbs/mixtures/estimator.ipynb #est-gaps-1
+class TakesGaps:
+    "Base of estimators of mixtures for which NaN in X, in memory, stands for a missing value."
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _checked(self, X):
+        return fitted_inputs(self, X, ensure_all_finite="allow-nan")
+
+    def impute(self, X: Any) -> np.ndarray:
+        """X (n, n_features) with each NaN replaced by the mean of its value, given what is not
+        missing in its row.
+        """
+        X = self._checked(X)
+        filled = X.copy()
+        gaps = np.isnan(X)
+        rows = np.flatnonzero(gaps.any(axis=1))
+        for (part,) in em.blocks((rows,), max(1, 2**22 // self.means_.size)):
+            shares = np.exp(log_shares(self._log_joint_of(X[part])))
+            mean = np.einsum("nm,mnp->np", shares, self._completed(X[part]))
+            filled[part] = np.where(gaps[part], mean, X[part])
+        return filled
 
 # %% ../../nbs/mixtures/estimator.ipynb #est-shapes
 def _covariance_shape(covariance_type, m, p):
@@ -370,6 +412,7 @@ class _GaussianStart(MixtureExamples):
             given = _given_start(self, p)
         mass = np.ones(len(X), X.dtype) if weight is None else weight
         X, origin, _ = centred(data, X, mass)  # a common offset would cost digits
+        X = np.where(np.isnan(X), 0, X)  # a start from the means of the columns
         if "means" in given:
             given["means"] = given["means"] - origin
         model = Mixtures(self.covariance_type, self.reg_covar)
@@ -383,9 +426,15 @@ class _GaussianStart(MixtureExamples):
 # %% ../../nbs/mixtures/estimator.ipynb #cell-082
 @dataclass(eq=False, repr=False)
 class GaussianMixture(
-    EMEstimator, _GaussianStart, MixtureDensities, InformationCriteria, Saved, BaseEstimator
+    EMEstimator,
+    _GaussianStart,
+    TakesGaps,
+    MixtureDensities,
+    InformationCriteria,
+    Saved,
+    BaseEstimator,
 ):
-    """Mixture of Gaussians, learned by EM.
+    """Mixture of Gaussians, learned by EM, also from examples in which values are missing (NaN).
 
     Parameters
     ----------
@@ -453,6 +502,10 @@ class GaussianMixture(
     A component whose mass falls below a millionth of the examples' takes over half of the
     heaviest one.
 
+    Where values are missing, EM raises the density of the others; see `capslit.mixtures.missing`.
+    An example without any value has the density 1, and the weights for responsibilities. All
+    densities and responsibilities are those of the values that are given.
+
     Source: formulas 1 to 10 and algorithms 1 and 2 of the derivation of EM routing.
     """
 
@@ -500,7 +553,8 @@ class GaussianMixture(
         Parameters
         ----------
         X : (n, p) array, or what `capslit.data.as_source` knows
-            Batches of a stream are X or (X, weight).
+            NaN in an array stands for a value that is missing at random. Batches of a stream are X
+            or (X, weight).
         y : ignored
         sample_weight : (n,) array, optional
             Only their ratios count.
@@ -518,6 +572,8 @@ class GaussianMixture(
         data = self._examples(X, sample_weight)
         rows, weight = self._sample(data)
         model, parameters = self._begin(data, rows, weight)
+        if data.gaps:
+            model = with_gaps(model)
         drawn = self._drawn(self.n_components, len(rows) == data.n_samples)
         learned = self._learn(
             model,

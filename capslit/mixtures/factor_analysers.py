@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, InformationCriteria
 from .factor_analysis import LinearManifolds, ManifoldParameters
 from .stacking import stack
-from .estimator import centred, checked_means, start_labels
+from .estimator import TakesGaps, centred, checked_means, start_labels
 from capslit.mixtures.linear_manifolds import (
     MixtureOfPCA,
     _checked_directions,
@@ -101,7 +101,11 @@ def _fifths(X, weight):
     if weight is not None:
         rows = np.flatnonzero(weight > 0)
     # a copy of a row that was learned says nothing about new ones
-    distinct, which = np.unique(X[rows], axis=0, return_inverse=True)
+    key = X[rows]
+    gaps = np.isnan(key)
+    if np.any(gaps):  # NaN does not equal itself
+        key = np.concatenate([np.where(gaps, 0, key), gaps], axis=1)
+    distinct, which = np.unique(key, axis=0, return_inverse=True)
     if len(distinct) < 5:
         return []
     order = np.random.default_rng(0).permutation(len(distinct))
@@ -142,7 +146,8 @@ def _held_out(density, X, weight, tangents, unit, shares):
     """
     log_densities = np.zeros((len(shares), len(X)))
     for rows, held in _fifths(X, weight):
-        if len(rows) < max(density.n_components, 2):
+        empty = np.any(np.all(np.isnan(X[rows]), axis=0))  # a column
+        if empty or len(rows) < max(density.n_components, 2):
             return np.full(log_densities.shape, -np.inf)
         learned = _learned(density, X, weight, tangents, rows)
         log_densities[:, held] = _by_share(learned, X[held], unit, shares)
@@ -491,8 +496,9 @@ def _member(weight, m, r, kind, share):
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #cell-025
 @dataclass(eq=False, repr=False)
-class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
-    """Mixture of factor analysers, or of probabilistic PCA, learned by EM.
+class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture):
+    """Mixture of factor analysers, or of probabilistic PCA, learned by EM, also from examples in
+    which values are missing (NaN).
 
     Component j makes x = μ_j + G_j h + ε, with n_factors factors h ~ N(0, I) and noise
     ε ~ N(0, Ψ_j), Ψ_j diagonal.
@@ -591,6 +597,10 @@ class MixtureOfFactorAnalyzers(InformationCriteria, _Stack, _Mixture):
     with `noise` or `tied` left open. A stack weighs all that was tried by the same examples
     (`capslit.mixtures.stacking`), and then learns its members, up to some dozens, from all
     examples. Its density costs as much as those of all members.
+
+    Missing values are NaN in an array, and treated as in `GaussianMixture`; what is chosen, is
+    chosen by the density of the values that are given. The cost of added noise is that of a
+    complete example. With missing values there can be no tangents.
 
     Sources: Hinton, Dayan and Revow (1997), section III; Ghahramani and Hinton (1996).
     """

@@ -23,6 +23,7 @@ from ..estimator.prediction import by_blocks
 from ..estimator.persistence import Saved
 from ..validation import as_floating, atomic, check_number, check_shape, check_values
 from .factor_analysis import LinearManifolds, ManifoldParameters, _form, _moments
+from .missing import with_gaps
 from capslit.mixtures.estimator import (
     WARM_START_HINT,
     MixtureDensities,
@@ -155,6 +156,8 @@ def _with_tangents(data, tangents):
         return replace(data, batches=data.batches.apply(_three))
     X, weight = data.batches
     if tangents is not None:
+        if data.gaps:
+            raise ValueError("tangents are for complete examples, but X contains NaN")
         tangents = data.of_rows(
             _tangents_of(
                 data.n_passed,
@@ -223,6 +226,8 @@ class _Fit(EMEstimator, MixtureExamples):
         data = _with_tangents(self._examples(X, sample_weight), tangents)
         rows, weight, along = self._sample(data)
         model, parameters = self._begin(data, rows, weight, along)
+        if data.gaps:
+            model = with_gaps(model)
         m, _ = self._size(rows)
         drawn = self._drawn(m, len(rows) == data.n_samples)
         chosen = self._learn(
@@ -258,6 +263,7 @@ class _Fit(EMEstimator, MixtureExamples):
         X, origin, variance = centred(data, X, ones)
         unit = variance or 1.0  # constant examples have no variance to measure in
         self._choose(X, weight, tangents, unit, origin)
+        X = np.where(np.isnan(X), 0, X)  # a start from the means of the columns
         m, r = self._size(X)
         if self._goes_on():
             return self._model(origin, unit, self._last_fit(origin, (m, r)))
@@ -348,8 +354,9 @@ class _Mixture(
     def codes(self, X: Any) -> np.ndarray:
         "E[h|x] (n, n_components, n_directions) under each component."
         X = self._checked(X)
-        components = zip(self.means_, self.recognition_)
-        return np.stack([(X - mean) @ R.T for mean, R in components], axis=1)
+        # the mean code of what is seen is the code of the completed example
+        parts = zip(self._completed(X), self.means_, self.recognition_)
+        return np.stack([(x - mean) @ R.T for x, mean, R in parts], axis=1)
 
     @by_blocks
     def transform(self, X: Any) -> np.ndarray:

@@ -94,24 +94,33 @@ class _Posterior(NamedTuple):
     seen: np.ndarray  # (g, p)
 
 
+def _pairs(A, B):
+    "Products a bᵀ of the rows of A and B (q, p, r), flattened (q, p, r · r)."
+    q, p, r = A.shape
+    return (A[..., :, None] * B[..., None, :]).reshape(q, p, r * r)
+
+
 def _factor_posterior(means, G, log_noise, seen, x):
     """The `_Posterior` of means (q, p), loadings G (q, p, r) and noise (q, p), (gaps-code).
 
     Only matrices of r × r are inverted.
     """
-    away = _seen_from(means, seen, x)
-    G = G[:, None]
-    precision = np.where(seen, np.exp(-log_noise)[:, None], 0.0)  # of a missing entry none
+    q, p, r = G.shape
+    g, n, _ = x.shape
+    away = _seen_from(means, seen, x).reshape(q, g * n, p)
+    precision = np.exp(-log_noise)
     scaled = precision[..., None] * G
-    inner = np.swapaxes(G, -1, -2) @ scaled + np.eye(G.shape[-1])
+    inner = (seen.astype(float) @ _pairs(G, scaled)).reshape(q, g, r, r) + np.eye(r)
     codes = np.linalg.inv(inner)
-    along = away @ scaled
+    along = (away @ scaled).reshape(q, g, n, r)  # what is missing counts as 0
     h = along @ codes  # E[h|x_o]
-    squares = np.sum(away * away * precision[:, :, None], axis=-1) - np.sum(along * h, axis=-1)
-    logs = np.where(seen, log_noise[:, None] + math.log(2 * math.pi), 0.0)
-    log_determinant = np.linalg.slogdet(inner)[1] + np.sum(logs, axis=-1)
-    log_density = -0.5 * (squares + log_determinant[..., None])
-    completed = np.where(seen[:, None, :], away, h @ np.swapaxes(G, -1, -2))
+    squares = ((away * away) @ precision[..., None]).reshape(q, g, n)
+    squares = squares - np.sum(along * h, axis=-1)
+    logs = (log_noise + math.log(2 * math.pi)) @ seen.T
+    log_density = -0.5 * (squares + (np.linalg.slogdet(inner)[1] + logs)[..., None])
+    guess = h.reshape(q, g * n, r) @ np.swapaxes(G, 1, 2)
+    away, guess = (a.reshape(q, g, n, p) for a in (away, guess))
+    completed = np.where(seen[:, None, :], away, guess)
     return _Posterior(log_density, completed, codes, seen)
 
 # %% ../../nbs/mixtures/missing.ipynb #gaps-m-base
@@ -124,15 +133,15 @@ class _Gaps:
     """Base of models of examples in which NaN stands for what is missing.
 
     Complete examples go to the model without gaps. A model brings `_given(parameters, seen, x)`,
-    with `log_density` and `away`, and `_sums`, the statistics of a group of patterns.
+    with `log_density` and `away`, and `_sums`, the statistics of a group of patterns;
+    `_entries(parameters)` are the numbers that an example takes.
     """
 
     def _groups(self, parameters, x):
         "Rows (g, n), whether they count (g, n), and what is given, of examples with gaps (b, p)."
-        k, m, p = parameters.means.shape
         x = measured(x.astype(np.float64), self.origin)
         rows_with_gaps = np.flatnonzero(np.isnan(x).any(axis=1))
-        size = max(1, 2**19 // (k * m * p * p))
+        size = max(1, 2**19 // self._entries(parameters))
         for seen, rows, real in _pattern_groups(~np.isnan(x[rows_with_gaps]), size):
             rows = rows_with_gaps[rows]
             yield rows, real, self._given(parameters, seen, x[rows])
@@ -185,6 +194,9 @@ class _Gaps:
 class GappyMixtures(_Gaps, Mixtures):
     "`Mixtures` of examples in which NaN stands for what is missing."
 
+    def _entries(self, parameters):
+        return parameters.covariances.size
+
     def _given(self, parameters, seen, x):
         conditional = _full_conditional if self.full else _diag_conditional
         return conditional(_flat(parameters.means), _flat(parameters.covariances), seen, x)
@@ -216,17 +228,17 @@ def _varied(given, G, noise, V, mass):
     """Σ diag C (q, p) and Σ C V (q, p, r) over groups of mass (q, g), of which
     C = cov[x|x_o] (gaps-spread) varies about E[x|x_o].
     """
-    hidden = ~given.seen[:, :, None]  # (g, p, 1)
-    G = G[:, None]
-    V = V[:, None]
-    noise = noise[:, None, :, None]
-    spread = G @ given.codes  # (q, g, p, r)
-    diagonal = noise[..., 0] + np.sum(spread * G, axis=-1)
-    along = noise * V + spread @ (np.swapaxes(G, -1, -2) @ (hidden * V))
-    return (
-        np.einsum("qg,qgp->qp", mass, hidden[..., 0] * diagonal),
-        np.einsum("qg,qgpr->qpr", mass, hidden * along),
-    )
+    q, p, r = G.shape
+    hidden = ~given.seen  # (g, p)
+    share = np.swapaxes(mass[..., None] * hidden, 1, 2)  # (q, p, g)
+    total = np.sum(share, axis=-1)
+    inner = (hidden.astype(float) @ _pairs(G, V)).reshape(given.codes.shape)  # G_mᵀ V_m
+    turned = share @ (given.codes @ inner).reshape(q, len(hidden), r * r)
+    codes = share @ given.codes.reshape(q, len(hidden), r * r)
+    rows = G[:, :, None]  # (q, p, 1, r)
+    diagonal = total * noise + np.sum((rows @ codes.reshape(q, p, r, r)) * rows, axis=(-2, -1))
+    along = (total * noise)[..., None] * V + (rows @ turned.reshape(q, p, r, r))[:, :, 0]
+    return diagonal, along
 
 
 class GappyManifolds(_Gaps, LinearManifolds):
@@ -235,6 +247,10 @@ class GappyManifolds(_Gaps, LinearManifolds):
     def e_step(self, parameters: Any, batch: tuple) -> tuple:
         "ManifoldStatistics of a batch; of examples with gaps, of their expected moments."
         return super().e_step(self.admissible(parameters), batch)
+
+    def _entries(self, parameters):
+        k, m, p, r = parameters.loadings.shape
+        return k * m * (p + r * r)
 
     def _given(self, parameters, seen, x):
         return _factor_posterior(*map(_flat, parameters[1:]), seen, x)

@@ -27,7 +27,8 @@ from capslit.composition.pursuit import matching_pursuit, plain_pursuit
 from capslit.factorial.chains import ChainParameters, FactorialChains
 from capslit.factorial.e_steps import Exact, _gaussian_field
 from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters
-from capslit.mixtures.gaussian import Mixtures, log_sum, mixture_parameters
+from capslit.mixtures.gaussian import Mixtures, _recentred, log_sum, mixture_parameters
+from capslit.mixtures.missing import with_gaps
 from capslit.routing import kernels
 from capslit.routing.procedure import em_routing, inverse_temperatures
 
@@ -222,6 +223,67 @@ def engine_factor_step(x, weights, means, loadings, noise):
     log_weights, means, loadings, log_noise = (leaf[0] for leaf in state.parameters)
     likelihood = state.history["log_likelihood"][0][0]
     return np.exp(log_weights), means, loadings, np.exp(log_noise), likelihood
+
+
+def with_holes(x, rng):
+    "Examples of which a third of the values are missing, of one all."
+    x = np.where(rng.random(x.shape) < 1 / 3, np.nan, x)
+    x[0] = np.nan
+    return x
+
+
+def gappy_mixture(rng):
+    x, *rest = mixture_problem(rng)
+    return with_holes(x, rng), *rest
+
+
+def plain_gappy_variances(x, w, weights, means, S):
+    "The plain sums, of which only the squares are kept."
+    sums = on_page("mixtures/missing", "plain_gappy_sums")
+    mass, first, second, likelihood = sums(x, w, weights, means, S * np.eye(S.shape[1]))
+    return mass, first, np.diagonal(second, axis1=1, axis2=2), likelihood
+
+
+def engine_gappy_sums(kind):
+    "The sums of the plain form, from those about the means."
+
+    def sums(x, w, weights, means, S):
+        S = np.diagonal(S, axis1=1, axis2=2) if kind == "diag" else S
+        start = mixture_parameters(weights[None], means[None], S[None])
+        found = with_gaps(Mixtures(kind)).e_step(start, (x, w))
+        moments = found.mass[0], found.first[0], found.second[0]
+        first, second = _recentred(*moments, means)
+        return moments[0], first, second, found.log_likelihood[0]
+
+    return sums
+
+
+def gappy_analysers(rng):
+    x, *rest = manifold_problem(rng)
+    return with_holes(x, rng), *rest
+
+
+def plain_gappy_factor_sums(x, weights, means, loadings, noise):
+    "All sums of the M-step, with codes z = Vᵀ(x − μ), from moments under dense covariances."
+    S = loadings @ np.swapaxes(loadings, 1, 2) + noise[:, :, None] * np.eye(x.shape[1])
+    plain_sums = on_page("mixtures/missing", "plain_gappy_sums")
+    mass, first, second, likelihood = plain_sums(x, np.ones(len(x)), weights, means, S)
+    scaled = loadings / noise[:, :, None]
+    inner = np.swapaxes(loadings, 1, 2) @ scaled + np.eye(loadings.shape[2])
+    V = scaled @ np.swapaxes(np.linalg.inv(np.linalg.cholesky(inner)), 1, 2)
+    cross = (second - first[:, :, None] * means[:, None]) @ V
+    codes = np.swapaxes(V, 1, 2) @ (first - mass[:, None] * means)[:, :, None]
+    offset = np.swapaxes(V, 1, 2) @ means[:, :, None]
+    inner = np.swapaxes(V, 1, 2) @ cross - offset @ np.swapaxes(codes, 1, 2)
+    squares = np.diagonal(second, axis1=1, axis2=2)
+    return mass, first, squares, codes[:, :, 0], cross, inner, likelihood
+
+
+def engine_gappy_factor_sums(x, weights, means, loadings, noise):
+    parts = np.log(weights), means, loadings, np.log(noise)
+    start = ManifoldParameters(*(part[None] for part in parts))
+    found = with_gaps(LinearManifolds()).e_step(start, (x, None, None))
+    return tuple(leaf[0] for leaf in found[:7])
 
 
 def planes(rng):
@@ -426,6 +488,24 @@ CASES = {  # name: (plain function, fast function, generator of inputs, toleranc
         engine_mixture_step("diag"),
         diagonal_mixture_problem,
         1e-11,
+    ),
+    "Gaussian mixture, missing values": (
+        on_page("mixtures/missing", "plain_gappy_sums"),
+        engine_gappy_sums("full"),
+        gappy_mixture,
+        1e-10,
+    ),
+    "Gaussian mixture, variances, missing values": (
+        plain_gappy_variances,
+        engine_gappy_sums("diag"),
+        gappy_mixture,
+        1e-10,
+    ),
+    "factor analysers, missing values": (
+        plain_gappy_factor_sums,
+        engine_gappy_factor_sums,
+        gappy_analysers,
+        1e-10,
     ),
     "factor analysers, EM step": (
         on_page("mixtures/factor_analysis", "plain_factor_step"),

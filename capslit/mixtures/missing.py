@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GappyMixtures', 'GappyManifolds', 'with_gaps', 'has_gaps', 'seen_moments', 'check_seen']
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-imports
+# %% ../../nbs/mixtures/missing.ipynb #gaps-02
 import math
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from .factor_analysis import LinearManifolds, _form, _ManifoldStatistics, _winne
 from .gaussian import Mixtures, _MixtureStatistics, log_sum, measured
 from ..validation import _listed
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-groups
+# %% ../../nbs/mixtures/missing.ipynb #gaps-09
 def _pattern_groups(seen, size):
     """Examples grouped by which entries are seen (b, p): patterns (g, p), rows (g, n) of the
     examples that have them, and whether a row counts (g, n) or fills a place.
@@ -39,7 +39,7 @@ def _pattern_groups(seen, size):
                 places = starts[part, None] + np.arange(n) * real
                 yield seen[first[part]], order[places], real
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-conditional
+# %% ../../nbs/mixtures/missing.ipynb #gaps-11
 class _Conditional(NamedTuple):
     """What g patterns of seen entries, with n examples each, tell about q components.
 
@@ -84,7 +84,7 @@ def _diag_conditional(means, variances, seen, x):
     log_density = -0.5 * (squares + logs[..., None])
     return _Conditional(log_density, away, np.where(seen, 0.0, V))
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-factors
+# %% ../../nbs/mixtures/missing.ipynb #gaps-14
 class _Posterior(NamedTuple):
     "What g patterns of seen entries, with n examples each, tell about q factor analysers."
 
@@ -123,7 +123,7 @@ def _factor_posterior(means, G, log_noise, seen, x):
     completed = np.where(seen[:, None, :], away, guess)
     return _Posterior(log_density, completed, codes, seen)
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-base
+# %% ../../nbs/mixtures/missing.ipynb #gaps-16
 def _flat(a):
     "An array (k, m, …) as (k·m, …)."
     return a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])
@@ -190,7 +190,7 @@ class _Gaps:
             parts.append(self._sums(parameters, given, mass))
         return type(parts[0])(*map(sum, zip(*parts)))
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-gaussian
+# %% ../../nbs/mixtures/missing.ipynb #gaps-17
 class GappyMixtures(_Gaps, Mixtures):
     "`Mixtures` of examples in which NaN stands for what is missing."
 
@@ -223,7 +223,7 @@ class GappyMixtures(_Gaps, Mixtures):
             weight=np.full(k, np.sum(weight)),
         )
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-manifolds
+# %% ../../nbs/mixtures/missing.ipynb #gaps-19
 def _varied(given, G, noise, V, mass):
     """Σ diag C (q, p) and Σ C V (q, p, r) over groups of mass (q, g), of which
     C = cov[x|x_o] (gaps-spread) varies about E[x|x_o].
@@ -290,7 +290,7 @@ class GappyManifolds(_Gaps, LinearManifolds):
             weight=np.full(k, np.sum(weight)),
         )
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-with
+# %% ../../nbs/mixtures/missing.ipynb #gaps-20
 _GAPPY = {Mixtures: GappyMixtures, LinearManifolds: GappyManifolds}
 
 
@@ -303,7 +303,7 @@ def has_gaps(X: Any) -> bool:
     "Whether an array of floating-point numbers holds NaN."
     return bool(np.isnan(np.min(X)))
 
-# %% ../../nbs/mixtures/missing.ipynb #gaps-m-moments
+# %% ../../nbs/mixtures/missing.ipynb #gaps-24
 def seen_moments(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, float]:
     """The means (p,) of the seen entries of X (n, p), examples of weight (n,) or None, and the mean
     of the variances of the columns.

@@ -527,3 +527,63 @@ def test_gaps_are_named_with_a_remedy(entry, model):
         if hasattr(model, method) and method != "inverse_transform":
             with noted(method), pytest.raises(ValueError, match=said):
                 getattr(model, method)(gaps)
+
+
+GAPPY = [name for name, entry in ESTIMATORS.items() if hasattr(entry.estimator, "impute")]
+HOLES = np.where(np.random.default_rng(0).random((N, P)) < 0.3, np.nan, X)
+HOLES[0] = np.nan
+
+
+@rows(GAPPY)
+def test_rows_with_gaps_are_learned_judged_and_filled(entry, model):
+    model.fit(HOLES)
+    for name, value in outputs(model, HOLES).items():
+        with noted(name):
+            assert np.all(np.isfinite(value))
+    # of nothing the density is 1, and only the weights say where it comes from
+    assert np.isclose(model.score_samples(HOLES)[0], 0, atol=1e-12)
+    assert np.allclose(model.predict_proba(HOLES)[0], model.weights_)
+    filled = model.impute(HOLES)
+    seen = ~np.isnan(HOLES)
+    assert np.array_equal(filled[seen], HOLES[seen]) and np.all(np.isfinite(filled))
+    assert np.allclose(filled[0], model.weights_ @ model.means_)
+    assert model.impute(HOLES.astype(np.float32)).dtype == np.float32
+    assert np.array_equal(model.impute(X), X)
+    rest = HOLES.copy()
+    rest[5:] = X[5:]  # rows do not depend on one another
+    assert np.allclose(model.score_samples(rest)[5:], model.score_samples(X[5:]), rtol=1e-12)
+    assert np.allclose(model.score_samples(rest)[:5], model.score_samples(HOLES)[:5], rtol=1e-12)
+
+
+@rows(GAPPY, ways=1)
+def test_weights_count_where_values_are_missing(entry, model):
+    model.set_params(means_init=X[:2], tol=1e-9)
+    weight = np.random.default_rng(1).integers(0, 3, N)
+    weighed = clone(model).fit(HOLES, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(HOLES, weight, axis=0))
+    assert np.isclose(weighed.lower_bound_, repeated.lower_bound_, rtol=1e-6)
+    assert np.allclose(weighed.score_samples(HOLES), repeated.score_samples(HOLES), rtol=1e-4)
+
+
+@rows(GAPPY, ways=1)
+def test_gaps_that_cannot_be_learned_from_are_named(entry, model):
+    infinite = HOLES.copy()
+    infinite[4, 1] = np.inf
+    empty = np.where(np.arange(P) == 2, np.nan, HOLES)
+    frame = pd.DataFrame(empty, columns=list("abcd"))
+    weight = np.isnan(HOLES[:, 2]).astype(float)  # what is seen there has no weight
+    for X_, options, said in (
+        (infinite, {}, r"X contains infinity .* in the column 1 \(from 0\)"),
+        (empty, {}, r"X has no value in the column 2 \(from 0\).*leave such columns out"),
+        (frame, {}, "X has no value in the column 'c'"),
+        (HOLES, {"sample_weight": weight}, "X has no value in the column 2"),
+        ([(HOLES[:15],), (HOLES[15:],)], {}, "X contains NaN"),
+    ):
+        with noted(said), pytest.raises(ValueError, match=said):
+            model.fit(X_, **options)
+    with pytest.raises(ValueError, match="X contains infinity"):
+        model.fit(HOLES).predict(infinite)
+    if takes(model, "tangents"):
+        for method in (model.fit, model.score_samples):
+            with pytest.raises(ValueError, match="tangents are for complete examples"):
+                method(HOLES, tangents=np.zeros((N, 1, P)))

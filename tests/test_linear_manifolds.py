@@ -342,6 +342,22 @@ def test_a_stack_is_saved_and_refuses_what_it_cannot_do(tmp_path, capsys):
     assert any(line.startswith("learned from all examples") for line in lines)
 
 
+def test_sizes_and_noise_are_chosen_where_values_are_missing():
+    "Two long heaps in three dimensions, of which a fifth of the values are missing."
+    rng = np.random.default_rng(0)
+    heaps = rng.standard_normal((90, 1)) * [1, 1, 0] + 0.1 * rng.standard_normal((90, 3))
+    heaps[:45] += [0, 0, 5]
+    gappy = np.where(rng.random(heaps.shape) < 0.2, np.nan, heaps)
+    alone = MixtureOfFactorAnalyzers("auto", "auto", random_state=0).fit(gappy)
+    assert alone.n_components_ == 2 and alone.n_factors_ == 1
+    # the first column is nearly the second, up to noise
+    filled = np.isnan(gappy[:, 0]) & ~np.isnan(gappy[:, 1])
+    assert np.std((alone.impute(gappy) - heaps)[filled, 0]) < 0.25
+    stacked = clone(alone).set_params(stacked=True).fit(gappy)
+    assert np.isclose(sum(member["weight"] for member in stacked.stack_), 1)
+    assert stacked.score(heaps) > alone.score(heaps) - 0.1
+
+
 def test_a_stack_of_too_few_examples_is_one_model():
     X = blobs()[:3]
     model = factors(1, "auto", noise="auto", stacked=True)

@@ -248,7 +248,9 @@ class TakesGaps:
         filled = X.copy()
         gaps = np.isnan(X)
         rows = np.flatnonzero(gaps.any(axis=1))
-        for (part,) in em.blocks((rows,), max(1, 2**22 // self.means_.size)):
+        size = max(1, 2**22 // self.means_.size)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
             shares = np.exp(log_shares(self._log_joint_of(X[part])))
             mean = np.einsum("nm,mnp->np", shares, self._completed(X[part]))
             filled[part] = np.where(gaps[part], mean, X[part])

@@ -9,6 +9,7 @@ from capslit import em
 from capslit.em.acceleration import Anderson, Squarem
 from capslit.factorial import Exact, Gibbs, MeanField, Truncated
 from capslit.factorial import model as module
+from capslit.factorial import quantizer as quantizers
 from capslit.factorial.e_steps import configurations
 from capslit.factorial.model import FactorialVectorModel
 from capslit.factorial.quantizer import FactorialVectorQuantizer
@@ -89,6 +90,31 @@ def test_the_best_of_several_starts_is_kept():
     many = quantizer(3, 3, n_init=8, **settings).fit(X)
     first = quantizer(3, 3, n_init=1, **settings).fit(X)
     assert many.lower_bound_ > first.lower_bound_ + 1e-3
+
+
+@pytest.mark.parametrize("seed", [2001, 2005])
+def test_the_default_starts_find_planted_causes(seed):
+    rng = np.random.default_rng(seed)
+    d, k, p = 3, 4, 16
+    causes, states = rng.normal(size=(d, k, p)), rng.integers(k, size=(300, d))
+    X = np.sum(causes[np.arange(d), states], axis=1) + 0.3 * rng.normal(size=(300, p))
+    assert quantizer(d, k, n_init=10).fit(X).noise_variance_ < 0.1  # 0.09 is the truth
+    assert quantizer(d, k, n_init=1).fit(X).noise_variance_ > 0.2
+    if seed == 2001:
+        assert quantizer(d, k, n_init=10, init="kmeans").fit(X).noise_variance_ > 0.15
+
+
+def test_short_runs_are_for_several_default_starts(monkeypatch):
+    kept, plain = [], quantizers._best_of_short_runs
+
+    def counted(model, starts, data, n_kept, n_threads):
+        kept.append((len(starts.weights), n_kept))
+        return plain(model, starts, data, n_kept, n_threads)
+
+    monkeypatch.setattr(quantizers, "_best_of_short_runs", counted)
+    for settings in ({"n_init": 1}, {"init": "random"}, {"init": "kmeans"}, {}, {"n_init": 10}):
+        quantizer(max_iter=3, **settings).fit(BASE)
+    assert kept == [(6, 1), (30, 3)]
 
 
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])

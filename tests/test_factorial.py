@@ -107,9 +107,9 @@ def test_the_default_starts_find_planted_causes(seed):
 def test_short_runs_are_for_several_default_starts(monkeypatch):
     kept, plain = [], quantizers._best_of_short_runs
 
-    def counted(model, starts, data, n_kept, n_threads):
+    def counted(model, starts, sample, n_kept, n_threads):
         kept.append((len(starts.weights), n_kept))
-        return plain(model, starts, data, n_kept, n_threads)
+        return plain(model, starts, sample, n_kept, n_threads)
 
     monkeypatch.setattr(quantizers, "_best_of_short_runs", counted)
     for settings in ({"n_init": 1}, {"init": "random"}, {"init": "kmeans"}, {}, {"n_init": 10}):

@@ -117,13 +117,16 @@ def _kinds_of_starts(init, n):
     return ["random" if start % 5 else "kmeans" for start in range(n)]
 
 
-def _best_of_short_runs(model, starts, data, n_kept, n_threads):
-    "The parameters of the `n_kept` of the stacked starts that are best after a few iterations."
-    model = replace(model, n_examples=min(model.n_examples, len(data[0])))
+def _best_of_short_runs(model, starts, sample, n_kept, n_threads):
+    """The parameters of the `n_kept` of the stacked starts that are best after a few iterations on
+    distinct rows and their weights.
+    """
+    rows, weight = sample
+    model = replace(model, n_examples=min(model.n_examples, len(rows)))
     short = em.fit(
         model,
         starts,
-        data,
+        (rows, weight, np.arange(len(rows))),
         rounds=(em.Round(_SHORT_STEPS),),
         max_iter=_SHORT_STEPS,
         n_threads=n_threads,
@@ -256,9 +259,18 @@ class _FitMixin(EMEstimator, _CheckedInputs):
             unit=unit,
         )
         scaled, weight, _ = measured((X, weight), 0)
+        starts = self._starts(model, scaled, weight, rng)
+        if self._short_runs():
+            starts = _best_of_short_runs(
+                model,
+                starts,
+                _distinct_rows(scaled, weight),
+                math.ceil(self.n_init / 4),
+                thread_count(self.n_jobs),
+            )
         learned = self._learn(
             model,
-            self._starts(model, scaled, weight, rng),
+            starts,
             data.apply(measured).batches,
             checkpoint,
             checkpoint_every=checkpoint_every,
@@ -316,18 +328,14 @@ class _FitMixin(EMEstimator, _CheckedInputs):
             return replace(e_step, seed=int(seed))
         return e_step
 
-    def _starts(self, model, X, weight, rng):
-        "CauseParameters of the stacked starts: `n_init`, or the best of short runs."
-        rows, weight = _distinct_rows(X, weight)
-        if self.init != "auto" or self.n_init == 1:
-            return self._drawn(model, rows, weight, self.n_init, rng)
-        starts = self._drawn(model, rows, weight, 3 * self.n_init, rng)
-        data = rows, weight, np.arange(len(rows))
-        n_kept = math.ceil(self.n_init / 4)
-        return _best_of_short_runs(model, starts, data, n_kept, thread_count(self.n_jobs))
+    def _short_runs(self):
+        "Whether there are more starts than go on."
+        return self.init == "auto" and self.n_init > 1
 
-    def _drawn(self, model, rows, weight, q, rng):
-        "CauseParameters of q stacked starts, for distinct rows (u, p) with weights (u,)."
+    def _starts(self, model, X, weight, rng):
+        "CauseParameters of `n_init` stacked starts; of three times as many for short runs."
+        rows, weight = _distinct_rows(X, weight)
+        q = 3 * self.n_init if self._short_runs() else self.n_init
         d = self.n_vectors
         k = self.n_states
         level = np.zeros(rows.shape[1])

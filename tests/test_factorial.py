@@ -9,7 +9,6 @@ from capslit import em
 from capslit.em.acceleration import Anderson, Squarem
 from capslit.factorial import Exact, Gibbs, MeanField, Truncated
 from capslit.factorial import model as module
-from capslit.factorial import quantizer as quantizers
 from capslit.factorial.e_steps import configurations
 from capslit.factorial.model import FactorialVectorModel
 from capslit.factorial.quantizer import FactorialVectorQuantizer
@@ -105,13 +104,13 @@ def test_the_default_starts_find_planted_causes(seed):
 
 
 def test_short_runs_are_for_several_default_starts(monkeypatch):
-    kept, plain = [], quantizers._best_of_short_runs
+    kept, plain = [], FactorialVectorQuantizer._best_starts
 
-    def counted(model, starts, sample, n_kept, n_threads):
+    def counted(self, model, starts, batch, n_kept, n_steps):
         kept.append((len(starts.weights), n_kept))
-        return plain(model, starts, sample, n_kept, n_threads)
+        return plain(self, model, starts, batch, n_kept, n_steps)
 
-    monkeypatch.setattr(quantizers, "_best_of_short_runs", counted)
+    monkeypatch.setattr(FactorialVectorQuantizer, "_best_starts", counted)
     for settings in ({"n_init": 1}, {"init": "random"}, {"init": "kmeans"}, {}, {"n_init": 10}):
         quantizer(max_iter=3, **settings).fit(BASE)
     assert kept == [(6, 1), (30, 3)]

@@ -29,14 +29,12 @@ from capslit.factorial.model import (
     state_names,
     state_rows,
 )
-from .. import em
 from capslit.estimator.base import (
     COUNT,
     NOT_NEGATIVE,
     POSITIVE,
     EMEstimator,
     InformationCriteria,
-    thread_count,
 )
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
@@ -115,24 +113,6 @@ def _kinds_of_starts(init, n):
     if init != "auto":
         return [init] * n
     return ["random" if start % 5 else "kmeans" for start in range(n)]
-
-
-def _best_of_short_runs(model, starts, sample, n_kept, n_threads):
-    """The parameters of the `n_kept` of the stacked starts that are best after a few iterations on
-    distinct rows and their weights.
-    """
-    rows, weight = sample
-    model = replace(model, n_examples=min(model.n_examples, len(rows)))
-    short = em.fit(
-        model,
-        starts,
-        (rows, weight, np.arange(len(rows))),
-        rounds=(em.Round(_SHORT_STEPS),),
-        max_iter=_SHORT_STEPS,
-        n_threads=n_threads,
-    )
-    best = np.argsort(short.score, kind="stable")[:n_kept]
-    return type(starts)(*(leaf[best] for leaf in short.parameters))
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-012
 def _check_range(X, observable):
@@ -261,12 +241,13 @@ class _FitMixin(EMEstimator, _CheckedInputs):
         scaled, weight, _ = measured((X, weight), 0)
         starts = self._starts(model, scaled, weight, rng)
         if self._short_runs():
-            starts = _best_of_short_runs(
-                model,
+            rows, mass = _distinct_rows(scaled, weight)
+            starts = self._best_starts(
+                replace(model, n_examples=min(model.n_examples, len(rows))),
                 starts,
-                _distinct_rows(scaled, weight),
+                (rows, mass, np.arange(len(rows))),
                 math.ceil(self.n_init / 4),
-                thread_count(self.n_jobs),
+                _SHORT_STEPS,
             )
         learned = self._learn(
             model,

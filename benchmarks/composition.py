@@ -126,7 +126,7 @@ def planted_rows(problems=20):
         drawn = [planted_bars(seed, side, n_bars) for seed in range(problems)]
         ours = [
             lambda X=X: (
-                CompositionalModel(n_bars, rule="maximum", random_state=0, n_jobs=1)
+                CompositionalModel(n_bars, rule="maximum", n_init=1, random_state=0, n_jobs=1)
                 .fit(X)
                 .templates_
             )
@@ -167,14 +167,14 @@ def estimator_rows():
         "quadrants, 100 images, eight experts": (
             draw_quadrants(100, np.random.RandomState(0))[0],
             8,
-            {"prune": True},
+            {"rule": "max_minus_min", "prune": True},
         ),
         "digits, ten experts": (2 * digits.images > digits.scale, 10, {"rule": "maximum"}),
     }
     for what, (images, K, settings) in problems.items():
         X = images.reshape(len(images), -1).astype(float)
         ours, theirs = in_turns(
-            lambda: CompositionalModel(K, random_state=0, n_jobs=1, **settings).fit(X),
+            lambda: CompositionalModel(K, n_init=1, random_state=0, n_jobs=1, **settings).fit(X),
             lambda: MiniBatchDictionaryLearning(K, random_state=0).fit(X - 0.5),
             rounds=3,
         )

@@ -68,7 +68,7 @@ def floor(X, m, r):
 
 def rows(n=3000, m=5, r=10):
     ours = MixtureOfFactorAnalyzers(
-        m, r, noise=Noise(added=1e-2), init_params="random", tol=0, random_state=0
+        m, r, noise=Noise(added=1e-2), init_params="random", n_init=1, tol=0, random_state=0
     )
     theirs = GaussianMixture(m, init_params="random", tol=0, random_state=0)
     for side in (8, 16):

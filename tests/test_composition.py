@@ -495,3 +495,55 @@ def test_each_rule_has_its_background(rule, background):
     same = fitted(X, 2, rule=rule, background=background)
     assert np.array_equal(model.templates_, same.templates_)
     assert np.all(model.inverse_transform(np.zeros((1, 2))) == background)
+
+
+# The choice of the rule
+
+
+def covered(n, seed):
+    "Images (n, 64) of two squares that overlap, as often as not, and a little noise."
+    rng = np.random.default_rng(seed)
+    shapes = np.zeros((2, 8, 8))
+    shapes[0, 1:5, 1:5] = shapes[1, 3:7, 3:7] = 1
+    ink = (rng.random((n, 2)) < 0.5) @ shapes.reshape(2, -1) > 0
+    return (ink ^ (rng.random(ink.shape) < 0.02)).astype(float), shapes.reshape(2, -1)
+
+
+def opposed(n, seed):
+    "Images (n, 36) whose halves are black, white or noise."
+    rng = np.random.default_rng(seed)
+    level = np.repeat(rng.choice([0, 1, 0.5, 0.5], (n, 2)), 18, axis=1)
+    return (rng.random((n, 36)) < level).astype(float)
+
+
+@pytest.mark.parametrize("n_experts", [2, None])
+def test_the_rule_is_chosen_by_images_left_out(n_experts):
+    X, shapes = covered(150, 0)
+    ink = fitted(X, n_experts)
+    assert ink.rule_ == "maximum"
+    same = fitted(X, n_experts, rule="maximum")
+    assert np.array_equal(ink.templates_, same.templates_)
+    assert np.array_equal(ink.score_samples(X), same.score_samples(X))
+    nearest = np.corrcoef(ink.templates_, shapes)[-2:, :-2].max(axis=1)
+    assert len(ink.templates_) == 2 and nearest.min() > 0.98
+    halves = fitted(opposed(100, 3), 4 if n_experts else None)
+    assert halves.rule_ == "max_minus_min"
+
+
+def test_a_chosen_rule_is_kept_where_learning_goes_on_and_in_files(tmp_path):
+    X = covered(150, 0)[0]
+    model = fitted(X, 2)
+    model.save(tmp_path / "model.npz")
+    loaded = CompositionalModel.load(tmp_path / "model.npz")
+    assert loaded.rule_ == "maximum"
+    assert np.array_equal(loaded.score_samples(X), model.score_samples(X))
+    assert model.partial_fit(X[:5]).rule_ == "maximum"
+    assert model.fit(opposed(100, 3)).rule_ == "max_minus_min"  # chosen anew
+
+
+def test_where_no_rule_can_be_chosen_it_is_max_minus_min():
+    X = covered(150, 0)[0]
+    assert fitted(X[:20], 2).rule_ == "max_minus_min"
+    assert fitted(X, 2, background=0.5).rule_ == "max_minus_min"
+    assert CompositionalModel(2).partial_fit(X[:5]).rule_ == "max_minus_min"
+    assert fitted(X, 2, rule="maximum").rule_ == "maximum"

@@ -91,6 +91,31 @@ def test_the_best_of_several_starts_is_kept():
     assert many.lower_bound_ > first.lower_bound_ + 1e-3
 
 
+@pytest.mark.parametrize("seed", [2001, 2005])
+def test_the_default_starts_find_planted_causes(seed):
+    rng = np.random.default_rng(seed)
+    d, k, p = 3, 4, 16
+    causes, states = rng.normal(size=(d, k, p)), rng.integers(k, size=(300, d))
+    X = np.sum(causes[np.arange(d), states], axis=1) + 0.3 * rng.normal(size=(300, p))
+    assert quantizer(d, k, n_init=10).fit(X).noise_variance_ < 0.1  # 0.09 is the truth
+    assert quantizer(d, k, n_init=1).fit(X).noise_variance_ > 0.2
+    if seed == 2001:
+        assert quantizer(d, k, n_init=10, init="kmeans").fit(X).noise_variance_ > 0.15
+
+
+def test_short_runs_are_for_several_default_starts(monkeypatch):
+    kept, plain = [], FactorialVectorQuantizer._best_starts
+
+    def counted(self, model, starts, batch, n_kept, n_steps):
+        kept.append((len(starts.weights), n_kept))
+        return plain(self, model, starts, batch, n_kept, n_steps)
+
+    monkeypatch.setattr(FactorialVectorQuantizer, "_best_starts", counted)
+    for settings in ({"n_init": 1}, {"init": "random"}, {"init": "kmeans"}, {}, {"n_init": 10}):
+        quantizer(max_iter=3, **settings).fit(BASE)
+    assert kept == [(6, 1), (30, 3)]
+
+
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
 def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
     X = sums(200, 4, (2, 3), noise=1.0)[0]

@@ -149,6 +149,14 @@ def test_runs_resume_to_the_bit_and_do_not_depend_on_batches_or_threads(
         em.fit(other, parameters, data, checkpoint=path, **settings)
 
 
+def test_truncation_enumerates_few_configurations_unless_told_how_many_to_keep():
+    def e_step(*arguments):
+        return FactorialVectorModel(*arguments).inference
+
+    assert e_step(3, 16, "truncated") == Exact() == e_step(12, 2, Truncated())
+    assert e_step(13, 2, "truncated") == Truncated(32) == e_step(2, 3, Truncated(32))
+
+
 def test_too_many_configurations_are_not_enumerated():
     many = FactorialVectorModel(30, 2, "mean_field")
     y = np.zeros((4, 2))

@@ -592,3 +592,30 @@ def test_densities_that_cannot_be_used():
     model.densities_[1].score_samples = lambda X: np.full(len(X), np.nan)
     with pytest.raises(ValueError, match="NaN"):
         model.predict(X)
+
+
+def crossed_groups(seed=6):
+    "Examples (300, 10) of three groups whose factors differ more than their means."
+    rng = np.random.default_rng(seed)
+    means, loadings = 0.4 * rng.normal(size=(3, 10)), rng.normal(size=(3, 10, 2))
+    deviation = 0.4 * rng.uniform(0.3, 0.8, size=10)
+    group, factors = rng.integers(3, size=300), rng.normal(size=(300, 2))
+    made = means[group] + np.einsum("nr,npr->np", factors, loadings[group])
+    return made + deviation * rng.normal(size=made.shape)
+
+
+def test_the_best_of_short_runs_goes_on():
+    X = crossed_groups()
+    one = MixtureOfFactorAnalyzers(3, 2, n_init=1, random_state=0).fit(X)
+    best = MixtureOfFactorAnalyzers(3, 2, random_state=0).fit(X)
+    assert best.lower_bound_ > one.lower_bound_ + 3
+
+
+def test_given_means_and_one_component_have_one_start():
+    X = crossed_groups()
+    for settings in ({"n_components": 1}, {"n_components": 2, "means_init": X[:2]}):
+        several, single = (
+            MixtureOfFactorAnalyzers(n_factors=2, random_state=0, **settings | more).fit(X)
+            for more in ({}, {"n_init": 1})
+        )
+        assert np.array_equal(several.loadings_, single.loadings_)

@@ -25,7 +25,7 @@ from capslit.composition.gaussian import GaussianCompositions
 from capslit.composition.model import Compositions, Experts
 from capslit.composition.pursuit import matching_pursuit, plain_pursuit
 from capslit.factorial.chains import ChainParameters, FactorialChains
-from capslit.factorial.e_steps import Exact, _gaussian_field
+from capslit.factorial.e_steps import Exact, Truncated, _gaussian_field
 from capslit.mixtures.factor_analysis import LinearManifolds, ManifoldParameters
 from capslit.mixtures.gaussian import Mixtures, _recentred, log_sum, mixture_parameters
 from capslit.mixtures.missing import with_gaps
@@ -312,10 +312,13 @@ def causes(rng):
     return y, W, rng.dirichlet(np.ones(k), d), rng.uniform(0.5, 2)
 
 
-def engine_exact_posterior(y, W, priors, variance):
-    field = _gaussian_field(y, W, np.log(priors), np.log(variance))
-    posterior = Exact()(field, np.ones(len(y)))
-    return posterior.means, posterior.moments, posterior.bound
+def engine_posterior(e_step):
+    def posterior(y, W, priors, variance):
+        field = _gaussian_field(y, W, np.log(priors), np.log(variance))
+        found = e_step(field, np.ones(len(y)))
+        return found.means, found.moments, found.bound
+
+    return posterior
 
 
 def sequence(rng):
@@ -521,7 +524,13 @@ CASES = {  # name: (plain function, fast function, generator of inputs, toleranc
     ),
     "factorial model, exact E-step": (
         on_page("factorial/e_steps", "plain_exact_posterior"),
-        engine_exact_posterior,
+        engine_posterior(Exact()),
+        causes,
+        1e-11,
+    ),
+    "factorial model, truncated E-step of few configurations": (
+        engine_posterior(Truncated(27)),  # room for all
+        engine_posterior(Truncated()),
         causes,
         1e-11,
     ),

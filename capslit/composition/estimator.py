@@ -15,7 +15,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -340,6 +340,41 @@ def _ink(batch, start, threshold):
         )
     return X.astype(np.float64, copy=False), None
 
+# %% ../../nbs/composition/estimator.ipynb #rule-2
+_RULES = ("max_minus_min", "maximum")
+_FEWEST_HELD_OUT = 5  # images of which a mean has a standard error worth the name
+
+
+def _with_sets(fitted, X):
+    "Log-likelihood (n,) of images X (n, D) of zeros and ones and of the experts found in them."
+    model = fitted._model()
+    found = model.explain(fitted.templates_, X)
+    K = len(fitted.templates_)
+    active = np.sum(found.experts >= 0, axis=1)
+    sets = active * math.log(max(K, 1) * model.n_poses) + math.log(K + 1)
+    return found.log_likelihood - sets
+
+
+def _better_rule(estimator, X):
+    """The rule whose experts, learned from four fifths of images X (n, D), make the others
+    likelier; the maximum only if by more than the standard error.
+    """
+    held = np.random.default_rng(0).permutation(len(X)) % 5 == 0
+    if np.sum(held) < _FEWEST_HELD_OUT:
+        return _RULES[0]
+    scores = []
+    for rule in _RULES:
+        trial = clone(estimator).set_params(
+            rule=rule, n_init=1, binarize=None, random_state=0, verbose=0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            trial.fit(X[~held])
+        scores.append(_with_sets(trial, X[held]))
+    gain = scores[1] - scores[0]
+    error = np.std(gain) / math.sqrt(len(gain))
+    return _RULES[int(np.mean(gain) > error)]
+
 # %% ../../nbs/composition/estimator.ipynb #cell-054
 @dataclass(eq=False, repr=False)
 class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
@@ -350,9 +385,12 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     n_experts : int, optional
         How many; at most so many with `init="online"`. By default experts are added as long
         as the description of the images becomes shorter.
-    rule : {"max_minus_min", "maximum"}, default="max_minus_min"
+    rule : {"auto", "max_minus_min", "maximum"}, default="auto"
         Composition rule. With "maximum" experts add ink to a white background; otherwise
-        they may have opinions for ink and against it.
+        they may have opinions for ink and against it. "auto" learns by both from four fifths
+        of the images, and takes "maximum" if it makes the other fifth likelier, by more than
+        the standard error; of fewer than 25 images, for a `background` from ½ on, and for
+        images that come one by one it is "max_minus_min".
     background : float or "auto", default="auto"
         Probability of ink where no expert has an opinion. "auto" is ½, abstention, with
         "max_minus_min" and 0.01 with "maximum", where it must be less than ½.
@@ -392,7 +430,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         Iterations without improvement that end EM. It may go down as well
         as up; the best is kept.
     max_iter : int, default=50
-    n_init : int, default=1
+    n_init : int, default=3
         Random starts, or starts of the search, of which the best is kept; "sequential" and
         "online" have only one.
     n_jobs : int, optional
@@ -404,6 +442,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
 
     Attributes
     ----------
+    rule_ : str
+        The composition rule, chosen if `rule` is "auto".
     templates_ : (K, n_features) array
         Probabilities of ink, after `fit` each at the mean of its places, up to
         half a pixel; `partial_fit` leaves them where the first image has put them.
@@ -443,7 +483,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
 
     _parameter_constraints = {
         "n_experts": [COUNT, None],
-        "rule": [StrOptions({"max_minus_min", "maximum"})],
+        "rule": [StrOptions({"auto", *_RULES})],
         "background": [Interval(Real, 0, 1, closed="neither"), StrOptions({"auto"})],
         "transforms": [Transforms, None],
         "pseudocount": [POSITIVE],
@@ -460,7 +500,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
 
     n_experts: int | None = None
     _: KW_ONLY
-    rule: str = "max_minus_min"
+    rule: str = "auto"
     background: float | str = "auto"
     transforms: Any = None
     pseudocount: float = 1.0
@@ -473,7 +513,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
     tol: float = 1e-3
     patience: int = 2
     max_iter: int = 50
-    n_init: int = 1
+    n_init: int = 3
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0
@@ -502,9 +542,13 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         self._validate_params()
         data = read_training_data(self, X, labelled=False, precisions=(np.float64,))
         data = data.apply(self._ink)
-        model = self._model()
+        self._model()  # bad settings are refused before the images are read
         # starts look at a sample that fits in memory
         sample = data.sample(self.random_state)[0]
+        self.rule_ = self.rule
+        if self.rule == "auto":
+            self.rule_ = self._rule_of(sample)
+        model = self._model()
         # a run resumes only if it can draw the same numbers again
         drawn = len(sample) < data.n_samples or self._init() in ("random", "search")
         parameters = self._start(model, sample)
@@ -548,6 +592,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         """
         self._validate_params()
         fitted = hasattr(self, "templates_")
+        self.rule_ = self._known_rule()
         X = self._images(X, reset=not fitted)
         model = self._model()
         if fitted:
@@ -575,10 +620,23 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         check_number("binarize", self.binarize, optional=True, hint="numbers above it count as ink")
         return partial(_ink, threshold=self.binarize)
 
+    def _rule_of(self, X):
+        "The better rule for images X (n, D)."
+        if not isinstance(self.background, str) and self.background >= 0.5:
+            return "max_minus_min"
+        return _better_rule(self, X)
+
+    def _known_rule(self):
+        "The rule that is set, or was chosen by `fit`; the one that needs no white without both."
+        if self.rule == "auto":
+            return getattr(self, "rule_", "max_minus_min")
+        return self.rule
+
     def _model(self):
         "The model on the engine."
         T = self.transforms
-        maximum = self.rule == "maximum"
+        rule = self._known_rule()
+        maximum = rule == "maximum"
         if T is not None and math.prod(T.image_shape) != self.n_features_in_:
             raise ValueError(
                 f"transforms is for images of shape {T.image_shape}, but X has"
@@ -605,7 +663,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             truncated = bool(self.truncated)
         cost = float(check_number("expert_cost", self.expert_cost, at_least=0))
         return Compositions(
-            self.rule,
+            rule,
             q,
             T,
             float(self.pseudocount),
@@ -669,7 +727,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         if how == "random":
             size = self.n_init, self._number()
             templates = rng.uniform(size=(*size, X.shape[1]))
-            if self.rule == "maximum":
+            if self.rule_ == "maximum":
                 # where no template has ink, inference would find no expert at all
                 templates = (templates + X[rng.randint(len(X), size=size)]) / 2
         else:

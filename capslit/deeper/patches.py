@@ -566,6 +566,7 @@ class PatchFeatures(
             self.n_factors,
             noise=Noise("isotropic", added=0.01),
             init_params="random_from_data",
+            n_init=1,
             tol=self.tol,
             max_iter=self.max_iter,
             patience=self.patience,

@@ -60,6 +60,19 @@ class EMEstimator:
             "progress": bool(self.verbose),
         }
 
+    def _best_starts(self, model, parameters, batch, n_kept, n_steps):
+        "The `n_kept` best of the stacked `parameters` after `n_steps` iterations each."
+        short = em.fit(
+            model,
+            parameters,
+            batch,
+            rounds=(em.Round(n_steps),),
+            max_iter=n_steps,
+            n_threads=thread_count(self.n_jobs),
+        )
+        best = np.argsort(short.score, kind="stable")[:n_kept]
+        return type(parameters)(*(leaf[best] for leaf in short.parameters))
+
     def _learn(
         self,
         model,

@@ -86,7 +86,7 @@ def _kernels(X, seed):
 # %% ../../nbs/experiments/densities.ipynb #densities-14
 def _analysers(X, seed, **settings):
     "A mixture of factor analysers, of sizes that rows left out choose."
-    density = MixtureOfFactorAnalyzers("auto", "auto", random_state=seed, **settings)
+    density = MixtureOfFactorAnalyzers("auto", "auto", n_init=1, random_state=seed, **settings)
     return {"chosen": density.fit(X)}
 
 

@@ -277,6 +277,7 @@ class _Forgetful(FactorialVectorQuantizer):
 # %% ../../nbs/experiments/lines_and_shapes.ipynb #cell-018
 def _e_step_of(settings):
     "The E-step that settings name, with those of its own options that are next to its name."
+    settings = {"n_configurations": 32} | settings
     e_step = as_e_step(settings["e_step"])
     own = e_step.get_params().keys() & settings.keys()
     return e_step.set_params(**{name: settings[name] for name in own})

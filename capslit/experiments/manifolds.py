@@ -119,6 +119,7 @@ def factor_analysers(
         m,
         r,
         noise=Noise(added=reg, unit=_unit(X)),
+        n_init=1,
         max_iter=MAX_ITER,
         random_state=seed,
     )

@@ -338,6 +338,7 @@ def _learn_manifolds(images, labels, sizes, seed, noise=0.04):
             max_iter=25,
             tol=1e-2,
             init_params="random_from_data",
+            n_init=1,
             n_jobs=1,
             random_state=seed,
         )

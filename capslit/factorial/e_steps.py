@@ -926,6 +926,7 @@ def _posterior_among(field, weight, states, joint):
 # %% ../../nbs/factorial/e_steps.ipynb #cell-077
 _SEARCH_START = MeanField(10, 1e-3)
 _SEARCH_ROUNDS = 20
+_ALL_CONFIGURATIONS = 4096  # up to so many, enumeration is quicker than a search
 
 
 @dataclass
@@ -938,14 +939,25 @@ class Truncated(BaseEstimator):
 
     Parameters
     ----------
-    n_configurations : int, default=32
+    n_configurations : int, optional
+        How many are kept for each example. By default all, if they are no more than 4096: then this
+        is the exact E-step, which is quicker than a search. Otherwise 32.
     """
 
-    n_configurations: int = 32
+    n_configurations: int | None = None
 
     def check(self, d: int, k: int) -> None:
         "ValueError for impossible settings."
-        check_count("n_configurations", self.n_configurations)
+        if self.n_configurations is not None:
+            check_count("n_configurations", self.n_configurations)
+
+    def settled(self, d: int, k: int) -> Any:
+        "The E-step with a number of configurations; `Exact` if none is set and all are few."
+        if self.n_configurations is not None:
+            return self
+        if d * np.log(k) <= np.log(_ALL_CONFIGURATIONS) + 1e-9:
+            return Exact()
+        return Truncated(32)
 
     def block_rows(self, d: int, k: int) -> int:
         "Examples per block."
@@ -970,6 +982,8 @@ class Truncated(BaseEstimator):
     ):
         "The Posterior of a Field, with weights (b,)."
         d, k = field.shape
+        if self.n_configurations is None:
+            return self.settled(d, k)(field, weight, warm_start, uniform)
         b = len(field.linear)
         means = _SEARCH_START.sweep(field)
         states = np.argmax(means.reshape(b, 1, d, k), axis=3)

@@ -18,6 +18,7 @@ from capslit.factorial.e_steps import (
     Exact,
     Gibbs,
     Terms,
+    Truncated,
     as_e_step,
     configurations,
     gaussian_base,
@@ -451,8 +452,11 @@ class FactorialVectorModel(WarmStarts):
     memory: tuple | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "inference", as_e_step(self.inference))
-        self.inference.check(self.n_vectors, self.n_states)
+        inference = as_e_step(self.inference)
+        inference.check(self.n_vectors, self.n_states)
+        if isinstance(inference, Truncated):
+            inference = inference.settled(self.n_vectors, self.n_states)
+        object.__setattr__(self, "inference", inference)
 
     @property
     def signature(self) -> dict:

@@ -29,7 +29,13 @@ from capslit.factorial.model import (
     state_names,
     state_rows,
 )
-from ..estimator.base import COUNT, NOT_NEGATIVE, POSITIVE, EMEstimator, InformationCriteria
+from capslit.estimator.base import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    EMEstimator,
+    InformationCriteria,
+)
 from ..estimator.prediction import by_blocks
 from ..estimator.training_data import read_training_data
 from ..estimator.persistence import Saved
@@ -97,6 +103,16 @@ def _starting_weights(init, rows, weight, shape, rng):
         points = rows[np.minimum(chosen, u - 1)]  # sums of shares are rounded
         return points / root + 0.01 * noise  # equal points would stay equal
     return _residual_kmeans(rows, weight, shape, rng) + 0.01 * noise
+
+# %% ../../nbs/factorial/quantizer.ipynb #short-runs-2
+_SHORT_STEPS = 8  # iterations of a short run
+
+
+def _kinds_of_starts(init, n):
+    'The kind of each of n starts; those of "auto" are k-means once in five, and random numbers.'
+    if init != "auto":
+        return [init] * n
+    return ["random" if start % 5 else "kmeans" for start in range(n)]
 
 # %% ../../nbs/factorial/quantizer.ipynb #cell-012
 def _check_range(X, observable):
@@ -223,9 +239,19 @@ class _FitMixin(EMEstimator, _CheckedInputs):
             unit=unit,
         )
         scaled, weight, _ = measured((X, weight), 0)
+        starts = self._starts(model, scaled, weight, rng)
+        if self._short_runs():
+            rows, mass = _distinct_rows(scaled, weight)
+            starts = self._best_starts(
+                replace(model, n_examples=min(model.n_examples, len(rows))),
+                starts,
+                (rows, mass, np.arange(len(rows))),
+                math.ceil(self.n_init / 4),
+                _SHORT_STEPS,
+            )
         learned = self._learn(
             model,
-            self._starts(model, scaled, weight, rng),
+            starts,
             data.apply(measured).batches,
             checkpoint,
             checkpoint_every=checkpoint_every,
@@ -283,10 +309,14 @@ class _FitMixin(EMEstimator, _CheckedInputs):
             return replace(e_step, seed=int(seed))
         return e_step
 
+    def _short_runs(self):
+        "Whether there are more starts than go on."
+        return self.init == "auto" and self.n_init > 1
+
     def _starts(self, model, X, weight, rng):
-        "CauseParameters of `n_init` stacked starts."
+        "CauseParameters of `n_init` stacked starts; of three times as many for short runs."
         rows, weight = _distinct_rows(X, weight)
-        q = self.n_init
+        q = 3 * self.n_init if self._short_runs() else self.n_init
         d = self.n_vectors
         k = self.n_states
         level = np.zeros(rows.shape[1])
@@ -299,7 +329,10 @@ class _FitMixin(EMEstimator, _CheckedInputs):
             rows = rows - mean
             slope = 1 / family.variance(level)  # one step of scoring
         with threadpool_limits(1, "openmp"):  # sums in one order: the same bits
-            weights = [_starting_weights(self.init, rows, weight, (d, k), rng) for _ in range(q)]
+            weights = [
+                _starting_weights(kind, rows, weight, (d, k), rng)
+                for kind in _kinds_of_starts(self.init, q)
+            ]
         # one is the mean variance of the scaled features: too much noise at first does no harm
         noise = 1.0 if model.noise == "learned" else model.noise
         return CauseParameters(
@@ -469,7 +502,8 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         k of the paper.
     e_step : {"exact", "truncated", "mean_field", "gibbs"} or a value, default="exact"
         How expected states are found: from all n_states ** n_vectors configurations, from the best
-        of each example, from independent vectors, or by sampling. `Exact`, `Truncated`, `MeanField`
+        of each example (from all where there are no more than 4096), from independent vectors, or
+        by sampling. `Exact`, `Truncated`, `MeanField`
         and `Gibbs` of `capslit.factorial` are the same with their settings. When learning,
         "truncated" and "mean_field" start also from where the last iteration ended, which is kept
         for all examples and starts (on a Dask cluster it is not); so the bound never falls.
@@ -480,11 +514,14 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         σ², if it is known. Not used by bits and counts.
     priors : {"equal", "learned"}, default="equal"
         Probabilities of the states.
-    init : {"kmeans", "points", "random"}, default="kmeans"
+    init : {"auto", "kmeans", "points", "random"}, default="auto"
         Where EM starts: k-means, vector by vector, on what is left over; examples, divided by √d;
-        random numbers. Of more examples than 64 megabytes hold, a sample is looked at.
+        random numbers. "auto" takes k-means once in five starts, and random numbers otherwise. Of
+        more examples than 64 megabytes hold, a sample is looked at.
     n_init : int, default=10
-        Starts; they share their matrix products, and the best outcome is kept.
+        Starts; they share their matrix products, and the best outcome is kept. If there are several
+        with init="auto", three times as many take eight iterations, on the sample, and the best
+        quarter of `n_init` goes on.
     ridge : float, default=1e-6
         Precision of the prior of the weights, in units of that of all examples together; for bits
         it keeps weights finite.
@@ -541,7 +578,7 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
         "observable": [StrOptions({"gaussian", "bernoulli", "poisson"})],
         "noise": [POSITIVE, StrOptions({"learned"})],
         "priors": [StrOptions({"equal", "learned"})],
-        "init": [StrOptions({"kmeans", "points", "random"})],
+        "init": [StrOptions({"auto", "kmeans", "points", "random"})],
         "ridge": [NOT_NEGATIVE],
         "min_noise": [POSITIVE],
         **EMEstimator._parameter_constraints,
@@ -554,7 +591,7 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     observable: str = "gaussian"
     noise: Any = "learned"
     priors: str = "equal"
-    init: str = "kmeans"
+    init: str = "auto"
     n_init: int = 10
     ridge: float = 1e-6
     min_noise: float = 1e-6

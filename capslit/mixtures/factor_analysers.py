@@ -531,8 +531,9 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     means_init : (n_components, n_features) array, optional
         EM starts from the examples that are nearest to each of these; other
         starts do not count then.
-    n_init : int, default=1
-        Starts; they share their matrix products, and the best outcome is kept.
+    n_init : int or "auto", default="auto"
+        Starts; they share their matrix products, and the best outcome is kept. "auto": five
+        take ten iterations each, and the best goes on. One where n_components is 1.
     tol : float, default=1e-3
         Improvements of the bound per example up to `tol` do not count.
     patience : int, default=3
@@ -621,6 +622,7 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
         "noise": [*Noise._parameter_constraints["kind"], Noise],
         "tied": ["boolean", StrOptions({"auto"})],
         "stacked": ["boolean"],
+        "n_init": [COUNT, StrOptions({"auto"})],
         "init_params": [StrOptions({"pca", "kmeans", "k-means++", "random", "random_from_data"})],
     }
 
@@ -634,7 +636,7 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     init_params: str = "pca"
     weights_init: Any = None
     means_init: Any = None
-    n_init: int = 1
+    n_init: int | str = "auto"
     tol: float = 1e-3
     patience: int = 3
     max_iter: int = 500

@@ -180,6 +180,10 @@ def _checked_directions(name, r, X):
     )
 
 # %% ../../nbs/mixtures/linear_manifolds.ipynb #cell-015
+_SHORT_RUNS = 5  # starts with n_init="auto"
+_SHORT_STEPS = 10  # iterations of each before the best goes on
+
+
 class _Fit(EMEstimator, MixtureExamples):
     """Base of mixtures of linear manifolds: the parameters from which
     EM starts, and learning.
@@ -228,6 +232,8 @@ class _Fit(EMEstimator, MixtureExamples):
         model, parameters = self._begin(data, rows, weight, along)
         if data.gaps:
             model = with_gaps(model)
+        if len(parameters.means) > 1 and self.n_init == "auto":
+            parameters = self._best_starts(model, parameters, data.batches, 1, _SHORT_STEPS)
         m, _ = self._size(rows)
         drawn = self._drawn(m, len(rows) == data.n_samples)
         chosen = self._learn(
@@ -273,8 +279,7 @@ class _Fit(EMEstimator, MixtureExamples):
         else:
             start = _start
         starts = []
-        # from given means all starts would be the same
-        for _ in range(1 if "means" in given else self.n_init):
+        for _ in range(self._n_starts(m, "means" in given)):
             labels = np.zeros(len(X), int)
             if "means" in given:
                 labels = nearest(X, given["means"])
@@ -285,6 +290,15 @@ class _Fit(EMEstimator, MixtureExamples):
             starts.append(parameters._replace(**given))
         stacked = ManifoldParameters(*map(np.stack, zip(*starts)))
         return self._model(origin, unit, stacked)
+
+    def _n_starts(self, m, means_given):
+        "How many starts are made."
+        # from given means, or of one component, all starts would be the same
+        if means_given or m == 1:
+            return 1
+        if self.n_init == "auto":
+            return _SHORT_RUNS
+        return self.n_init
 
     def _choose(self, X, weight, tangents, unit, origin):
         "Settings that are left to the data; here there are none."

@@ -157,6 +157,31 @@ class KernelFeatures:
         folded = np.concatenate([slopes, coordinates @ self.root.T, constant], axis=-1)
         return replace(self, root=None), folded
 
+    def unfolded(self, weights: np.ndarray) -> np.ndarray:
+        "Weights (…, p + r) of the features, from those (…, p + q) that `folded` made of them."
+        p, q = self.landmarks.shape[1], len(self.landmarks)
+        slopes, similar, constant = np.split(weights, [p, p + q], axis=-1)
+        # the columns of R are orthogonal
+        inverse = self.root / np.sum(self.root**2, axis=0)
+        return np.concatenate([slopes, similar @ inverse, constant], axis=-1)
+
+    def carried(self, weights: np.ndarray, larger: "KernelFeatures") -> np.ndarray:
+        """Weights of the features of a `larger` set of landmarks, which contains these, from
+        `weights` of these features and of a constant; poses stay the same.
+        """
+        p = self.landmarks.shape[1]
+        places = {row.tobytes(): i for i, row in enumerate(larger.landmarks)}
+        rows = [places[row.tobytes()] for row in self.landmarks]
+        inputs, own, constant = np.split(weights, [p, p + self.root.shape[1]], axis=-1)
+        similar = np.zeros((*weights.shape[:-1], len(larger.landmarks)))
+        similar[..., rows] = own @ self.root.T
+        # the inputs of the larger set are less another mean
+        shift = larger._center - self._center
+        if self.spread is not None:
+            shift = shift / self.spread
+        constant = constant + (inputs @ shift)[..., None]
+        return larger.unfolded(np.concatenate([inputs, similar, constant], axis=-1))
+
     @cached_property
     def _center(self):
         "The mean of the landmarks."
@@ -177,10 +202,11 @@ def kernel_features(
     gamma: float,
     n_components: int,
     scale: float,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     scaling: Scaling = Scaling(),
 ) -> KernelFeatures:
-    """`KernelFeatures` whose landmarks are some of the rows of x (n, p), drawn without replacement.
+    """`KernelFeatures` whose landmarks are some of the rows of x (n, p), drawn without replacement;
+    the first ones without `rng`.
 
     Parameters
     ----------
@@ -199,7 +225,8 @@ def kernel_features(
         If the kernel is not positive semi-definite, or not finite, on the landmarks.
     """
     gamma = float(gamma)
-    rows = rng.permutation(len(x))[:n_components]
+    rows = np.arange(len(x)) if rng is None else rng.permutation(len(x))
+    rows = rows[:n_components]
     # equal landmarks would make the kernel between them singular
     z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
     if scaling.tails is not None:
@@ -260,12 +287,20 @@ def _symmetric(K, is_kernel):
 class Mapped:
     """A batch (x, …) with the features of its inputs, as a function that can be sent to where the
     batch lies.
+
+    Where they are `single`, they are made in double precision and kept in single precision.
     """
 
     features: KernelFeatures
+    single: bool = False
 
     def __call__(self, batch: tuple, start: int) -> tuple:
-        return self.features(batch[0]), *batch[1:]
+        x, *columns = batch
+        if not self.single:
+            return self.features(x), *columns
+        # by blocks, for in double precision they would fill the memory twice
+        blocks = [self.features(x[i : i + 8192]).astype(np.float32) for i in range(0, len(x), 8192)]
+        return np.concatenate(blocks), *columns
 
 # %% ../../nbs/capsules/features.ipynb #span-2
 NARROW = 500  # columns up to which nothing is gained

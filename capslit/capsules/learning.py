@@ -378,7 +378,11 @@ class CapsuleLearning:
         "Examples with their features in place of inputs; None of None."
         if data is None or self.kernel_features_ is None:
             return data
-        return data.by_blocks().apply(Mapped(self.kernel_features_))
+        features = self.kernel_features_
+        # of many examples, if squares of their features have room
+        single = features.kernel is not None and data.n_passed > MANY and data.like is None
+        single = single and 1e-15 < data.largest < 1e15
+        return data.by_blocks().apply(Mapped(features, single))
 
     def _in_span(self, data, held_out):
         "As `in_span`, where a prior makes directions without examples harmless."

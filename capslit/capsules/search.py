@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'SMALLEST', 'ALPHAS', 'GAMMAS', 'FAR', 'UNEVEN', 'UNITS', 'ROUNDING', 'TINY', 'ENOUGH', 'FEWEST', 'MAX_PAIRS',
-           'MIN_PAIRS', 'EFFORT', 'SAMPLE', 'SECOND', 'FAINTER', 'ROOM', 'STRONGER', 'RARE', 'WIDE', 'STACK',
-           'Examples', 'folds_of', 'predict_held_out', 'centred', 'uncentred', 'single_precision', 'Choice',
+           'MIN_PAIRS', 'EFFORT', 'SAMPLE', 'SECOND', 'FIRST', 'WORTH', 'FAINTER', 'ROOM', 'STRONGER', 'RARE', 'WIDE',
+           'STACK', 'Examples', 'folds_of', 'predict_held_out', 'centred', 'uncentred', 'single_precision', 'Choice',
            'SearchSpace', 'capsule_dims_tried', 'fold_splitter', 'choose', 'choose_online', 'sharpness_of']
 
 # %% ../../nbs/capsules/search.ipynb #search-imports
@@ -51,7 +51,7 @@ from capslit.capsules.problems import (
     stacked_solvers,
 )
 from .settings import Schedule, as_kernel
-from .sharpness import as_counts, learn_sharpness, per_example
+from .sharpness import as_counts, learn_sharpness, per_example, sharpened
 from ..em.parallel import single_threaded_blas
 from ..estimator.training_data import TrainingData, is_tensor
 from ..validation import check_number, check_shape, check_values, error_context
@@ -122,7 +122,12 @@ def _renumbered(fold):
 def _training_moments(examples, n_classes, affine):
     "`SecondMoments` of each class in all folds but one, for each fold."
     parts = {}
-    for f in np.unique(examples.fold).tolist():
+    folds = np.unique(examples.fold).tolist()
+    for f in folds:
+        # nothing learns from the held-out part of a single fold
+        if f >= 0 and folds[-2:] in ([f], [-1, f]):
+            parts[f] = None
+            continue
         part = examples.held_out(f)
         parts[f] = moments_by_class(part[:3], range(n_classes), affine)
     moments = []
@@ -278,6 +283,12 @@ class _Predictions(NamedTuple):
     def joined(cls, parts):
         "The predictions of several folds or problems, one after the other."
         return cls(*map(np.concatenate, zip(*parts)))
+
+    def losses(self):
+        "The log loss (n,) of each example at the best sharpness."
+        sharpness, _ = learn_sharpness(self.logs, self.y, per_example(self.weight), self.offset)
+        logs = sharpened(self.logs, sharpness, self.offset)
+        return -logs[np.arange(len(self.y)), self.y]
 
     def scores(self):
         "The best sharpness, the log loss that it reaches, and the error rate."
@@ -608,25 +619,17 @@ class _Trial:
         examples,
         alphas,
         rng,
-        inputs_alone=None,
+        start=None,
     ):
-        """Before the first iteration; with the weights of the trial of the `inputs_alone`, if it is
-        given, and zero for the features beside them.
-        """
+        "Before the first iteration; with weights (…, p) of the features, if a `start` is given."
         if features is None:
             x = centred(examples.x, design.affine, examples.weight)
         else:
             x = features(examples.x)
         columns = x.shape[1]
-        p = examples.x.shape[1]
         span, x = row_span(x)
-        start = None
-        if inputs_alone is not None:
-            start = inputs_alone.outside(inputs_alone.current)
-            # features stand between the inputs and the constant one
-            start = np.insert(start, [p] * (columns - p), 0.0, axis=-1)
-            if span is not None:
-                start = span.inside(start)
+        if start is not None and span is not None:
+            start = span.inside(start)
         examples = examples._replace(x=single_precision(x))
         model, (weights,), batch = _fold_stack(design, examples, alphas, rng, start, columns)
         batch = model.prepare(batch)
@@ -637,6 +640,13 @@ class _Trial:
         if self.span is None:
             return weights
         return self.span.outside(weights)
+
+    def beside(self, features):
+        "Weights of the inputs next to `features`, from those of the inputs alone and zero."
+        weights = self.outside(self.current)
+        p = self.examples.x.shape[1] if self.span is None else self.span.rows.shape[1]
+        # features stand between the inputs and the constant one
+        return np.insert(weights, [p] * features.root.shape[1], 0.0, axis=-1)
 
     @property
     def weights(self):
@@ -772,7 +782,9 @@ def _compare(candidates, examples, rng):
         for features in candidates.maps:
             is_kernel = getattr(features, "kernel", None) is not None
             # a kernel begins where the inputs alone have arrived
-            start = inputs_alone if is_kernel else None
+            start = None
+            if is_kernel and inputs_alone is not None:
+                start = inputs_alone.beside(features)
             trial = _Trial.begin(part, features, examples, candidates.alphas, rng, start)
             trials.append(trial.until(first))
             if not is_kernel:
@@ -902,6 +914,10 @@ class SearchSpace:
 SAMPLE = 2_000  # examples that choose
 # examples of some classes that have the second look, where all are more than those that choose
 SECOND = 20_000
+# landmarks with which the second look begins if there can be twice as many
+FIRST = 500
+# they are doubled again if that has lowered the log loss by more than a tenth
+WORTH = 0.9
 # shares of the chosen prior that it compares
 FAINTER = (1.0, 0.1, 0.01, 0.001)
 # numbers in the matrices of the M-steps, two gigabytes
@@ -1158,8 +1174,8 @@ def choose(space: SearchSpace, data: TrainingData) -> Choice:
 
 # %% ../../nbs/capsules/search.ipynb #search-enlarged
 def _enlarged(space, data, choice, n, rng):
-    """A choice of n examples, for all: a kernel gets the landmarks that all can pay for, and the
-    prior at most the same total precision, less if a second look at more examples says so.
+    """A choice of n examples, for all: a kernel gets more landmarks, and the prior at most the same
+    total precision; a second look at more examples says how many, and how much less.
     """
     if data.n_samples <= n:
         return choice
@@ -1170,7 +1186,7 @@ def _enlarged(space, data, choice, n, rng):
     alpha = choice.alpha
     if isinstance(space.alpha, str):
         alpha *= n / data.n_samples
-    return _changed(choice, maps[0], alpha)
+    return _changed(choice, maps[0].features, alpha)
 
 
 def _changed(choice, features, alpha):
@@ -1182,17 +1198,31 @@ def _changed(choice, features, alpha):
     return choice._replace(features=features, alpha=alpha, weights=weights)
 
 # %% ../../nbs/capsules/search.ipynb #search-enlarged-2
+class _Map(NamedTuple):
+    "Features, the function n → features that draws more landmarks, and how many rows it has drawn."
+
+    features: Any
+    draw: Any = None
+    n: float = np.inf
+
+    @classmethod
+    def drawn(cls, draw, n):
+        return cls(draw(n_components=n), draw, n)
+
+
 def _larger_maps(space, data, features, has_second_look, rng):
-    "Maps with the landmarks that all examples pay for, of several γ for a second look."
-    n_landmarks = _n_landmarks(space, data, data.n_samples)
+    """The `_Map` with the landmarks that all examples pay for; those of several γ with the first of
+    these for a second look.
+    """
+    limit = _n_landmarks(space, data, data.n_samples)
     is_kernel = getattr(features, "kernel", None) is not None
     auto = has_second_look and space.kernel.kind == "auto"
-    if not auto and not (is_kernel and n_landmarks > len(features.landmarks)):
-        return [features]
+    if not auto and not (is_kernel and limit > len(features.landmarks)):
+        return [_Map(features)]
     scaling = Scaling()
     if features is not None:
         scaling = Scaling(features.spread, features.tails)
-    x, _, w = _in_numpy(data.sample(_seed(rng), n_landmarks))
+    x, _, w = _in_numpy(data.sample(_seed(rng), limit))
     if w is not None:
         w = w.astype(np.float64)
     if scaling.spread is None:
@@ -1204,20 +1234,21 @@ def _larger_maps(space, data, features, has_second_look, rng):
         gammas = [features.gamma]
     else:
         gammas = _gammas(space.kernel, length)
-    maps = [] if is_kernel else [features]
+    is_given = not isinstance(space.kernel.n_landmarks, str)
+    n_landmarks = limit
+    if has_second_look and not is_given and limit > 2 * FIRST:
+        n_landmarks = FIRST
+    maps = [] if is_kernel else [_Map(features)]
     for gamma in gammas:
         kernel = "rbf" if auto else features.kernel
-        maps.append(kernel_features(x, kernel, gamma, n_landmarks, length, rng, scaling))
+        rows = x[rng.permutation(len(x))]
+        draw = partial(kernel_features, rows, kernel, gamma, scale=length, scaling=scaling)
+        maps.append(_Map.drawn(draw, n_landmarks))
     return maps
 
-# %% ../../nbs/capsules/search.ipynb #search-second-look
-def _second_look(space, data, choice, maps, precision, rng):
-    """The choice with the features and the share of the prior's total precision that some pairs of
-    classes favour, by a third of many examples.
-    """
-    design = space.design(data.classes, choice.capsule_dim)
-    design = replace(design, factors=choice.factors)
-    design = _ring(design, n_coordinates(data.n_samples, _n_columns(data, maps)), rng)
+# %% ../../nbs/capsules/search.ipynb #search-second-sample
+def _second_sample(design, data, rng):
+    "Examples of the classes of a design; fold 0 is held out, the others are learned from."
     # more examples are drawn if many will be left out, for only the classes of these pairs count
     is_compared = (design.targets >= 0).any(axis=0)
     size = SECOND * len(is_compared) // is_compared.sum()
@@ -1228,22 +1259,109 @@ def _second_look(space, data, choice, maps, precision, rng):
     rows = np.flatnonzero(is_used)
     if len(rows) > SECOND:
         rows = np.sort(rng.choice(rows, SECOND, replace=False))
-    # fold 0 is held out, the others are learned from
     fold = np.where(_fold_numbers(y[rows], 3, rng) == 0, 0, -1)
     weight = _example_weights(w, rows)
-    examples = Examples(single_precision(x[rows]), y[rows], weight, fold)
+    return Examples(single_precision(x[rows]), y[rows], weight, fold)
+
+
+def _share(design, data, examples):
+    "The share of the examples of the classes of a design that a sample holds."
+    y, _ = data.columns()
+    return len(examples.y) / np.sum((design.targets >= 0).any(axis=0)[y])
+
+# %% ../../nbs/capsules/search.ipynb #search-leader
+class _Leader(NamedTuple):
+    "A trial with its `_Map`, the number of its best alpha, and the log loss of that."
+
+    trial: _Trial
+    map: _Map
+    a: int
+    loss: float
+
+    @classmethod
+    def of(cls, trial, its_map):
+        "Learned as long as trials are before they are compared."
+        trial = trial.until(STEPS[1])
+        losses = [row["log_loss"] for row in _score(trial)]
+        a = int(np.argmin(losses))
+        return cls(trial, its_map, a, losses[a])
+
+    def doubled(self, limit, examples, rng):
+        """With twice as many landmarks, at most `limit`, learned from the same poses on, under the
+        same prior and the next ones.
+        """
+        trial = self.trial
+        larger = _Map.drawn(self.map.draw, min(2 * self.map.n, limit))
+        tried = slice(max(self.a - 1, 0), self.a + 2)
+        weights = trial.weights[:, tried].reshape(-1, *trial.current.shape[1:])
+        start = trial.features.carried(trial.outside(weights), larger.features)
+        alphas = trial.alphas[tried]
+        begun = _Trial.begin(trial.design, larger.features, examples, alphas, rng, start)
+        return _Leader.of(begun, larger)
+
+    @property
+    def alpha(self):
+        "The best precision of the prior."
+        return self.trial.alphas[self.a]
+
+    def is_better(self, other):
+        "Whether the losses of held-out examples are lower by more than a standard error."
+        predictions = self.predictions()
+        gain = other.predictions().losses() - predictions.losses()
+        weight = predictions.weight
+        mean = np.average(gain, weights=weight)
+        variance = np.average((gain - mean) ** 2, weights=weight)
+        return mean > np.sqrt(variance / len(gain))
+
+    def weights(self, k, examples):
+        "Weights (k, m, d, p) from which learning can go on; None if these are not all problems."
+        weights = self.trial.weights[0, self.a]
+        if len(weights) < k or not np.all(np.isfinite(weights)):
+            return None
+        weights = self.trial.outside(weights)
+        if self.trial.features is not None:
+            return weights
+        return uncentred(weights, examples.x, self.trial.design.affine, examples.weight)
+
+    def predictions(self):
+        "Of each problem for its held-out examples."
+        weights = self.trial.weights[:, [self.a]]
+        return _predict_by_problem(self.trial.design, self.trial.examples, weights)[0]
+
+# %% ../../nbs/capsules/search.ipynb #search-second-look
+def _second_look(space, data, choice, maps, precision, rng):
+    """The choice with the features and the share of the prior's total precision that some pairs of
+    classes favour, by a third of many examples.
+    """
+    design = space.design(data.classes, choice.capsule_dim)
+    design = replace(design, factors=choice.factors)
+    columns = [each.features for each in maps]
+    design = _ring(design, n_coordinates(data.n_samples, _n_columns(data, columns)), rng)
+    examples = _second_sample(design, data, rng)
     alphas = [precision * share / data.n_samples for share in FAINTER]
-    least = np.inf
-    best = _changed(choice, maps[0], alphas[0])
     with single_threaded_blas():
+        leader = None
         # one map after another, for they are large
-        for features in maps:
-            trial = _Trial.begin(design, features, examples, alphas, rng).until(STEPS[1])
-            for row in _score(trial):
-                if row["log_loss"] < least:
-                    least = row["log_loss"]
-                    best = _changed(choice, features, row["alpha"])
-    return best
+        for each in maps:
+            trial = _Trial.begin(design, each.features, examples, alphas, rng)
+            rival = _Leader.of(trial, each)
+            if leader is None or rival.loss < leader.loss:
+                leader = rival
+        limit = _n_landmarks(space, data, data.n_samples)
+        while leader.map.n < limit:
+            larger = leader.doubled(limit, examples, rng)
+            if not larger.is_better(leader):
+                break
+            # the next ones will gain less still, for four times the time
+            is_enough = larger.loss > WORTH * leader.loss
+            leader = larger
+            if is_enough:
+                break
+    return choice._replace(
+        features=leader.trial.features,
+        alpha=leader.alpha * _share(design, data, examples),
+        weights=leader.weights(len(capsule_targets(len(data.classes), space.architecture)), examples),
+    )
 
 # %% ../../nbs/capsules/search.ipynb #search-online
 def choose_online(space: SearchSpace, data: TrainingData) -> Choice:

@@ -18,7 +18,7 @@ from scipy.linalg.lapack import dpstrf
 
 from .. import em
 from ..arrays import asarray_like, to_numpy
-from .initialisation import principal_rows, random_weights
+from .initialisation import completed_rows, principal_rows, random_weights
 from .features import NARROW
 from .engine import LeastSquares, SecondMoments, moments_by_class, root_of_inverse
 from ..estimator.training_data import TrainingData
@@ -120,43 +120,43 @@ def initial_weights(
         return random_weights(shape, overall, init_scale, rng) * exists * unit, set()
     weights = np.zeros(shape)
     short = set()
-    complete = {}
+    subspaces = {}
     for q, j in np.ndindex(dims.shape):
-        # "ovo" asks for the subspace of a class once for each pair
+        dim = dims[q, j]
         classes = np.flatnonzero(targets[q] == j)
-        key = (classes.tobytes(), dims[q, j])
-        rows = complete.get(key)
-        n_rows = dims[q, j]
-        if rows is None:
-            rows, n_rows = _subspace(moments, targets[q], classes, dims[q, j], affine, rng, columns)
-            if n_rows == dims[q, j]:
-                # without random rows they are the same in every pair
-                complete[key] = rows
-        weights[q, j, : dims[q, j]] = rows
-        if n_rows < dims[q, j]:
+        # "ovo" asks for the subspace of a class once for each pair
+        key = (classes.tobytes(), dim)
+        if key not in subspaces:
+            subspaces[key] = _subspace(moments, classes, dim, affine, columns)
+        rows, unit = subspaces[key]
+        if len(rows) < dim:
+            # random rows differ from pair to pair
+            rows, unit = _filled(subspaces[key], moments, targets[q], dim, affine, rng, columns)
             short.update(classes.tolist())
+        weights[q, j, :dim] = rows * unit
     return weights, short
 
 # %% ../../nbs/capsules/problems.ipynb #cell-008-b
-def _subspace(moments, targets, classes, dim, affine, rng, columns):
-    """Initial rows (d, p) of the capsule of some classes in a problem with targets (n_classes,),
-    and how many of them are principal directions, not random ones.
+def _subspace(moments, classes, dim, affine, columns):
+    """The principal rows (at most `dim`, p) of the capsule of some classes, and the units (p,) of
+    the inputs; none and None without examples.
     """
+    if not np.any(moments.weight[classes] > 0):
+        return np.zeros((0, moments.gram.shape[-1])), None
+    moment, unit = _comparable(moments, classes, affine, columns)
+    return principal_rows(moment, dim), unit
+
+
+def _filled(subspace, moments, targets, dim, affine, rng, columns):
+    "The rows (dim, p) in a problem with targets (n_classes,), random where none are left; units."
+    rows, unit = subspace
     present = (targets >= 0) & (moments.weight > 0)
     # a problem without examples begins like all classes
     of_problem = np.flatnonzero(present | ~present.any())
-    has_examples = present[classes].any()
-    source = classes if has_examples else of_problem
-    moment, unit = _comparable(moments, source, affine, columns)
-
-    def overall():
-        return _mean_moment(moments, of_problem) * unit * unit[:, None]
-
-    if not has_examples:
-        # no direction is principal: all rows are drawn
-        moment = 0 * moment
-    rows, n_rows = principal_rows(moment, dim, overall, rng)
-    return rows * unit, n_rows
+    if unit is None:
+        _, unit = _comparable(moments, of_problem, affine, columns)
+    overall = _mean_moment(moments, of_problem) * unit * unit[:, None]
+    return completed_rows(rows, dim, overall, rng), unit
 
 # %% ../../nbs/capsules/problems.ipynb #cell-011
 def stands_for(targets: np.ndarray, dims: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -154,6 +154,22 @@ def test_more_examples_than_choose_have_a_second_look():
     assert uneven.score(new * [1, 1e4], labels[::3]) >= score - 0.02
 
 
+def test_landmarks_are_doubled_where_that_pays():
+    "Single precision of many rows' features changes no answer, and predictions are in double."
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (26_000, 2))
+    half = (X[:, 0] + 0.1 * rng.standard_normal(26_000) > 0).astype(int)
+    board = (np.sin(18 * X[:, 0]) * np.sin(18 * X[:, 1]) > 0).astype(int)
+    number = {}
+    for name, y in {"half": half, "board": board}.items():
+        model = CapsuleClassifier(max_iter=20).fit(X[:24_000], y[:24_000])
+        features = model.kernel_features_
+        number[name] = 0 if features is None else len(features.landmarks)
+    assert number["half"] <= 500 < number["board"] <= 21_600 // 20
+    assert model.score(X[24_000:], board[24_000:]) > 0.9
+    assert model.predict_proba(X[:3]).dtype == np.float64
+
+
 def test_held_out_examples_tell_the_sharpness():
     X, y = make_moons(700, noise=0.2, random_state=0)
     noisy = np.where(np.random.default_rng(0).random(600) < 0.3, 1 - y[100:], y[100:])

@@ -4,6 +4,7 @@ array libraries, learning batch by batch.
 
 import importlib.util
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -561,6 +562,17 @@ def test_float32_follows_float64_and_progress_is_shown_on_request(capsys):
     path = double.history["log_likelihood"]
     assert np.allclose(single.history["log_likelihood"], path, rtol=1e-5)
     assert "round 1 of 1" in capsys.readouterr().out
+
+
+def test_on_a_terminal_progress_appears_by_itself(capsys, monkeypatch):
+    model, start, data = problem(12, n=200, m=3, d=2, p=4)
+    em.fit(model, start, data, rounds=PLAIN, max_iter=3)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(em_loop, "PATIENCE", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    em.fit(model, start, data, rounds=PLAIN, max_iter=3)
+    out, errors = capsys.readouterr()
+    assert out == "" and "at most" in errors and "3/3" in errors
 
 
 # ── what is remembered of a block

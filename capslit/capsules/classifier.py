@@ -408,6 +408,7 @@ class CapsuleClassifier(CapsulePredictions, CapsuleLearning, Saved, BaseEstimato
             generator=generator,
             folds=folds,
             knows_sharpness=self._tells_sharpness(held_out),
+            verbose=bool(self.verbose),
         )
 
     def _settle(self, choice):

@@ -766,7 +766,7 @@ def _iterations(design):
     return [min(n, design.max_iter) for n in STEPS]
 
 # %% ../../nbs/capsules/search.ipynb #search-compare-b
-def _compare(candidates, examples, rng):
+def _compare(candidates, examples, rng, show):
     """The rows of all candidates, and the `_Trial` with the smallest log loss in the folds: of one
     alpha, in as many folds as tell its sharpness.
     """
@@ -790,6 +790,7 @@ def _compare(candidates, examples, rng):
                 start = inputs_alone.beside(features)
             trial = _Trial.begin(part, features, examples, candidates.alphas, rng, start)
             trials.append(trial.until(first))
+            show(len(rows) // len(candidates.alphas) + len(trials), "feature maps")
             if not is_kernel:
                 inputs_alone = trials[-1]
         tables = [_score(trial) for trial in trials]
@@ -856,6 +857,8 @@ class SearchSpace:
         passed to `fit`; see `fold_splitter`.
     knows_sharpness : bool
         Whether enough examples are held out that will tell the sharpness.
+    verbose : bool
+        Whether progress is always shown.
     """
 
     capsule_dim: Any
@@ -869,6 +872,7 @@ class SearchSpace:
     generator: Callable
     folds: Any = 3
     knows_sharpness: bool = False
+    verbose: bool = False
 
     def fixed(self, origin: Any) -> Choice:
         """The choice without a search: what was given, no prior and no sharpness instead of "auto",
@@ -1165,8 +1169,10 @@ def choose(space: SearchSpace, data: TrainingData) -> Choice:
     rings = [_ring(design, width, np.random.default_rng(seed)) for design in designs]
     # initial weights must not depend on how many numbers were drawn before
     weights_rng = rng.spawn(1)[0]
-    with single_threaded_blas():
-        rows, trial = _compare(candidates._replace(rings=rings), examples, weights_rng)
+    n_trials = len(designs) * len(candidates.maps)
+    bar = em.progress_bar("Selection", n_trials, space.verbose)
+    with single_threaded_blas(), bar as show:
+        rows, trial = _compare(candidates._replace(rings=rings), examples, weights_rng, show)
         choice = _settle(rows, trial, examples)
     if isinstance(space.sharpness, Real):
         choice = choice._replace(sharpness=fixed.sharpness)
@@ -1342,16 +1348,21 @@ def _second_look(space, data, choice, maps, precision, rng):
     design = _ring(design, n_coordinates(data.n_samples, _n_columns(data, columns)), rng)
     examples = _second_sample(design, data, rng)
     alphas = [precision * share / data.n_samples for share in FAINTER]
-    with single_threaded_blas():
+    limit = _n_landmarks(space, data, data.n_samples)
+    n_doublings = math.ceil(math.log2(max(1, limit / maps[-1].n)))
+    bar = em.progress_bar("Selection on more rows", len(maps) + n_doublings, space.verbose)
+    with single_threaded_blas(), bar as show:
         leader = None
         # one map after another, for they are large
-        for each in maps:
+        for n_done, each in enumerate(maps):
+            show(n_done, "widths of the kernel")
             trial = _Trial.begin(design, each.features, examples, alphas, rng)
             rival = _Leader.of(trial, each)
             if leader is None or rival.loss < leader.loss:
                 leader = rival
-        limit = _n_landmarks(space, data, data.n_samples)
         while leader.map.n < limit:
+            n_done += 1
+            show(n_done, f"more than {leader.map.n} landmarks")
             larger = leader.doubled(limit, examples, rng)
             if not larger.is_better(leader):
                 break

@@ -14,6 +14,7 @@ from .checkpoint import CheckpointWarning as CheckpointWarning
 from .checkpoint import load_state as load_state
 from .checkpoint import save_state as save_state
 from .loop import iterate as iterate
+from .loop import progress_bar as progress_bar
 from .loop import Fit as Fit
 from .loop import Round as Round
 from .statistics import bound_step as bound_step

@@ -27,7 +27,7 @@ from ..estimator.prediction import by_blocks
 from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
 from .gaussian import MixtureParameters, Mixtures, _distances, mixture_parameters
-from .missing import check_seen, has_gaps, seen_moments, with_gaps
+from .missing import _check_seen, _seen_moments, with_gaps
 from capslit.validation import (
     as_floating,
     atomic,
@@ -58,7 +58,7 @@ class MixtureExamples:
         "The `TrainingData`, checked."
         data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
         if data.gaps:
-            check_seen(data.batches[0], getattr(self, "feature_names_in_", None))
+            _check_seen(data.batches[0], getattr(self, "feature_names_in_", None))
         # squares of numbers that pass can be summed without overflow
         check_size(np.array([data.largest], data.dtype))
         check_number(
@@ -98,7 +98,7 @@ def centred(
     missing, both are those of the others.
     """
     if data.gaps:
-        origin, variance = seen_moments(*data.batches[:2])
+        origin, variance = _seen_moments(*data.batches[:2])
         return X - origin.astype(X.dtype), origin, check_spread(variance, X.dtype)
     if len(X) < data.n_samples:
         # another sample must not give another unit of noise: all examples are read once
@@ -183,7 +183,7 @@ class MixtureDensities(DensityMixin):
         `fitted` is a model and its parameters, by default `_fitted()`.
         """
         model, parameters = fitted or self._fitted()
-        if has_gaps(X):
+        if np.isnan(np.min(X)):
             model = with_gaps(model)
         size = rows or model.block_rows(parameters)
         parts = em.blocks((X, *more), size)
@@ -194,7 +194,7 @@ class MixtureDensities(DensityMixin):
 
     def _completed(self, X):
         "Checked examples as each component completes them (m, n, p)."
-        if not has_gaps(X):
+        if not np.isnan(np.min(X)):
             return np.broadcast_to(X, (len(self.means_), *X.shape))
         model, parameters = self._fitted()
         return with_gaps(model).completed(parameters, X)[0]

@@ -313,15 +313,21 @@ def _log_joints(moments, diagonal, shared, X, log_priors):
     "log π + log N(x) (n_DIAGONAL, n, m) up to a constant, for all shares of the diagonal."
     unit = np.sqrt(diagonal)
     mixed = (1 - shared) * moments.covariances + shared * moments.within
-    values, vectors = np.linalg.eigh(mixed / unit / unit[:, None])
+    scaled = mixed / unit / unit[:, None]
+    values, vectors = np.linalg.eigh(scaled)
     share = np.array(DIAGONAL)[:, None]
     log_joints = np.empty((len(DIAGONAL), len(X), len(log_priors)))
     for c, mean in enumerate(moments.means):
-        squares = (((X - mean) / unit) @ vectors[c]) ** 2  # (n, p)
-        variances = (1 - share) * np.maximum(values[c], 0) + share
-        log_determinants = np.sum(np.log(variances), axis=1)[:, None]
-        distances = (1 / variances) @ squares.T  # (n_DIAGONAL, n)
-        log_joints[:, :, c] = log_priors[c] - (distances + log_determinants) / 2
+        scaled = (X - mean) / unit
+        squares = (scaled @ vectors[c]) ** 2  # (n, p)
+        own = np.maximum(values[c], 0)
+        variances = (1 - share) * own + share  # (n_DIAGONAL, p)
+        logs = np.log(variances)
+        log_determinants = np.sum(logs, axis=1, keepdims=True)
+        precisions = 1 / variances
+        distances = precisions @ squares.T  # (n_DIAGONAL, n)
+        distances = distances + log_determinants
+        log_joints[:, :, c] = log_priors[c] - distances / 2
     return log_joints
 
 # %% ../../nbs/mixtures/classes.ipynb #shrunk-2-folds

@@ -73,30 +73,35 @@ def _full_conditional(means, S, seen, x):
     "The `_Conditional` of means (q, p) and covariances S (q, p, p), (gaps-given) and (gaps-left)."
     p = means.shape[1]
     S = S[:, None]  # (q, 1, p, p)
-    row = seen[:, :, None]  # (g, p, 1)
+    row = seen[..., None]  # (g, p, 1)
     column = seen[:, None]  # (g, 1, p)
     both = row & column
     neither = ~row & ~column
     # with the identity in the place of what is missing all patterns have one size
-    S_oo = np.where(both, S, np.eye(p))  # (q, g, p, p)
+    unit = np.eye(p)
+    S_oo = np.where(both, S, unit)  # (q, g, p, p)
     L = np.linalg.cholesky(S_oo)
     root = np.linalg.inv(L)
     root = np.where(both, root, 0.0)  # rootᵀ root = S_oo⁻¹
     # log-densities
     away = _seen_from(means, seen, x)  # (q, g, n, p)
     z = away @ root.mT
-    squares = np.sum(z * z, axis=-1)  # (q, g, n)
-    roots = np.diagonal(L, axis1=-2, axis2=-1)
-    log_roots = np.sum(np.log(roots), axis=-1)  # (q, g)
+    squares = z * z
+    squares = np.sum(squares, axis=-1)  # (q, g, n)
+    roots = np.linalg.diagonal(L)
+    log_roots = np.log(roots)
+    log_roots = np.sum(log_roots, axis=-1)  # (q, g)
     n_seen = np.sum(seen, axis=-1)  # (g,)
-    logs = log_roots + 0.5 * _LOG_2PI * n_seen
-    log_density = -0.5 * squares - logs[..., None]
+    half = 0.5 * _LOG_2PI * n_seen
+    logs = log_roots + half
+    logs = logs[..., None]  # (q, g, 1)
+    log_density = -0.5 * squares - logs
     # moments of what is missing
     slopes = root @ S  # z @ slopes = S_mo S_oo⁻¹ (x_o − μ_o)
     guess = z @ slopes
     completed = np.where(column, away, guess)
-    told = slopes.mT @ slopes
-    remaining = np.where(neither, S - told, 0.0)
+    rest = S - slopes.mT @ slopes
+    remaining = np.where(neither, rest, 0.0)
     return _Conditional(log_density, completed, remaining)
 
 
@@ -107,9 +112,11 @@ def _diag_conditional(means, variances, seen, x):
     logs = np.log(2 * math.pi * V)
     logs = np.where(seen, logs, 0.0)  # (q, g, p)
     logs = np.sum(logs, axis=-1)
-    squares = away * away / V[:, :, None]
+    logs = logs[..., None]  # (q, g, 1)
+    squares = away * away
+    squares = squares / V[..., None, :]
     squares = np.sum(squares, axis=-1)  # (q, g, n)
-    log_density = -0.5 * (squares + logs[..., None])
+    log_density = -0.5 * (squares + logs)
     remaining = np.where(seen, 0.0, V)
     return _Conditional(log_density, away, remaining)
 
@@ -144,7 +151,8 @@ def _factor_posterior(means, G, log_noise, seen, x):
     scaled = precision * G
     # E[h|x_o] and cov[h|x_o]
     pairs = _pairs(G, scaled)
-    inner = seen.astype(float) @ pairs  # (q, g, r · r)
+    mask = seen.astype(float)
+    inner = mask @ pairs  # (q, g, r · r)
     inner = inner.reshape(q, g, r, r)
     inner = inner + np.eye(r)
     codes = np.linalg.inv(inner)
@@ -152,19 +160,24 @@ def _factor_posterior(means, G, log_noise, seen, x):
     along = along.reshape(q, g, n, r)
     h = along @ codes
     # log-densities
-    squares = (rows * rows) @ precision
+    squares = rows * rows
+    squares = squares @ precision
     squares = squares.reshape(q, g, n)
-    explained = np.sum(along * h, axis=-1)
+    explained = along * h
+    explained = np.sum(explained, axis=-1)
     squares = squares - explained
     _, log_determinant = np.linalg.slogdet(inner)  # (q, g)
-    logs = (log_noise + _LOG_2PI) @ seen.T
+    logs = log_noise + _LOG_2PI
+    logs = logs @ seen.T
     logs = log_determinant + logs
-    log_density = -0.5 * (squares + logs[..., None])
+    logs = logs[..., None]  # (q, g, 1)
+    log_density = -0.5 * (squares + logs)
     # moments of what is missing
     h = h.reshape(q, g * n, r)
     guess = h @ G.mT
     guess = guess.reshape(q, g, n, p)
-    completed = np.where(seen[:, None], away, guess)
+    seen_rows = seen[:, None]  # (g, 1, p)
+    completed = np.where(seen_rows, away, guess)
     return _Posterior(log_density, completed, codes, seen)
 
 # %% ../../nbs/mixtures/missing.ipynb #gaps-16
@@ -192,11 +205,12 @@ class _Gaps:
         "Rows (g, n), whether they count (g, n), and what is given, of examples with gaps (b, p)."
         x = x.astype(np.float64)
         x = measured(x, self.origin)
-        gappy = np.flatnonzero(~_complete(x))
-        seen = ~np.isnan(x[gappy])
+        complete = _complete(x)
+        gappy = np.flatnonzero(~complete)
+        gaps = np.isnan(x[gappy])
         size = 2**19 // self._entries(parameters)
         size = max(1, size)
-        for pattern, rows, real in _pattern_groups(seen, size):
+        for pattern, rows, real in _pattern_groups(~gaps, size):
             rows = gappy[rows]
             given = self._given(parameters, pattern, x[rows])
             yield rows, real, given
@@ -204,7 +218,8 @@ class _Gaps:
     def _joint(self, parameters, given):
         "log π_j + log N_j(x_o) (k, m, g · n)."
         k, m, _ = parameters.means.shape
-        log_density = given.log_density.reshape(k, m, -1)
+        log_density = given.log_density
+        log_density = log_density.reshape(k, m, -1)
         log_weights = parameters.log_weights[..., None]
         return log_weights + log_density
 
@@ -216,11 +231,13 @@ class _Gaps:
         joint = np.empty((k, m, len(x)), x.dtype)
         complete = _complete(x)
         if np.any(complete):
-            joint[..., complete] = super().log_joint(parameters, x[complete])
+            found = super().log_joint(parameters, x[complete])
+            joint[..., complete] = found
         for rows, real, given in self._groups(parameters, x):
             found = self._joint(parameters, given)
             rows = rows[real]
-            joint[..., rows] = found[..., real.ravel()]
+            real = real.ravel()
+            joint[..., rows] = found[..., real]
         return joint
 
     def completed(self, parameters: Any, x: Any) -> np.ndarray:
@@ -233,12 +250,14 @@ class _Gaps:
             means = means + self.origin
         means = means[:, :, None]  # (k, m, 1, p)
         for rows, real, given in self._groups(parameters, x):
-            away = given.away.reshape(k, m, *real.shape, p)
+            away = given.away
+            away = away.reshape(k, m, *real.shape, p)
             away = away[:, :, real]  # (k, m, rows, p)
+            whole = away + means
             rows = rows[real]
             known = x[rows]
             gaps = np.isnan(known)
-            filled[:, :, rows] = np.where(gaps, away + means, known)
+            filled[:, :, rows] = np.where(gaps, whole, known)
         return filled
 
     def e_step(self, parameters: Any, batch: tuple) -> tuple:
@@ -257,7 +276,8 @@ class _Gaps:
             part = self._sums(parameters, given, mass)
             parts.append(part)
         statistics = type(parts[0])
-        totals = map(sum, zip(*parts))
+        leaves = zip(*parts)
+        totals = map(sum, leaves)
         return statistics(*totals)
 
 # %% ../../nbs/mixtures/missing.ipynb #gaps-17
@@ -279,14 +299,19 @@ class _GappyMixtures(_Gaps, Mixtures):
         k, m, p = parameters.means.shape
         joint = self._joint(parameters, given)
         log_densities, r = log_sum(joint)
-        r = r * weight.ravel()  # (k, m, g · n)
-        away = given.away.reshape(k, m, -1, p)
+        weights = weight.ravel()  # (g · n,)
+        r = r * weights  # (k, m, g · n)
+        away = given.away
+        away = away.reshape(k, m, -1, p)
+        first = np.einsum("kmb,kmbp->kmp", r, away)
         if self.full:
             root = np.sqrt(r)
-            rooted = root[..., None] * away
+            root = root[..., None]  # (k, m, g · n, 1)
+            rooted = root * away
             second = rooted.mT @ rooted
         else:
-            second = np.einsum("kmb,kmbp->kmp", r, away * away)
+            squares = away * away
+            second = np.einsum("kmb,kmbp->kmp", r, squares)
         # what is missing varies about its mean, in each example of a pattern alike
         mass = r.reshape(k * m, *weight.shape)
         mass = np.sum(mass, axis=2)  # (k·m, g)
@@ -294,9 +319,9 @@ class _GappyMixtures(_Gaps, Mixtures):
         varied = varied.reshape(second.shape)
         return _MixtureStatistics(
             mass=np.sum(r, axis=2),
-            first=np.einsum("kmb,kmbp->kmp", r, away),
+            first=first,
             second=second + varied,
-            log_likelihood=log_densities @ weight.ravel(),
+            log_likelihood=log_densities @ weights,
             weight=np.full(k, np.sum(weight)),
         )
 
@@ -309,22 +334,29 @@ def _varied(given, G, noise, V, mass):
     hidden = ~given.seen  # (g, p)
     share = mass[..., None] * hidden  # (q, g, p)
     share = share.mT  # (q, p, g)
-    noise = np.sum(share, axis=-1) * noise  # (q, p)
+    total = np.sum(share, axis=-1)
+    noise = total * noise  # (q, p)
     # Σ cov[h|x_o] and Σ cov[h|x_o] G_mᵀ V_m of the examples in which an entry is missing
-    inner = hidden.astype(float) @ _pairs(G, V)
-    inner = inner.reshape(given.codes.shape)  # G_mᵀ V_m
-    turned = given.codes @ inner
-    turned = share @ turned.reshape(q, -1, r * r)
+    codes = given.codes  # (q, g, r, r)
+    mask = hidden.astype(float)
+    pairs = _pairs(G, V)
+    inner = mask @ pairs
+    inner = inner.reshape(codes.shape)  # G_mᵀ V_m
+    turned = codes @ inner
+    turned = turned.reshape(q, -1, r * r)
+    turned = share @ turned
     turned = turned.reshape(q, p, r, r)
-    codes = given.codes.reshape(q, -1, r * r)
+    codes = codes.reshape(q, -1, r * r)
     codes = share @ codes
     codes = codes.reshape(q, p, r, r)
     rows = G[:, :, None]  # (q, p, 1, r)
-    spread = (rows @ codes) * rows
-    spread = np.sum(spread, axis=(-2, -1))  # (q, p)
+    spread = rows @ codes
+    spread = spread * rows
+    spread = np.sum(spread, axis=(2, 3))  # (q, p)
     along = rows @ turned  # (q, p, 1, r)
-    along = noise[..., None] * V + along[:, :, 0]
-    return noise + spread, along
+    along = along[:, :, 0]
+    scaled = noise[..., None] * V
+    return noise + spread, scaled + along
 
 
 class _GappyManifolds(_Gaps, LinearManifolds):
@@ -351,8 +383,9 @@ class _GappyManifolds(_Gaps, LinearManifolds):
         if not self.added:
             return likelihood, likelihood, q
         # a cost of parameters, whatever is missing
-        cost = 0.5 * self.added * spread[..., None]
-        bound, q = responsibilities(joint - cost)
+        cost = 0.5 * self.added * spread
+        joint = joint - cost[..., None]
+        bound, q = responsibilities(joint)
         return likelihood, bound, q
 
     def _sums(self, parameters, given, weight):
@@ -361,36 +394,45 @@ class _GappyManifolds(_Gaps, LinearManifolds):
         form = _form(parameters, True)
         V = form.maps
         likelihood, bound, q = self._shares(parameters, given, form.spread)
-        q = q * weight.ravel()
+        weights = weight.ravel()  # (g · n,)
+        q = q * weights
         total = np.sum(q, axis=2)  # (k, m)
         # what is missing varies about its mean
         mass = q.reshape(k * m, *weight.shape)
         mass = np.sum(mass, axis=2)  # (k·m, g)
         _, _, G, log_noise = map(_flat, parameters)
         noise = np.exp(log_noise)
-        diagonal, along = _varied(given, G, noise, _flat(V), mass)
+        flat = _flat(V)
+        diagonal, along = _varied(given, G, noise, flat, mass)
         diagonal = diagonal.reshape(k, m, p)
         along = along.reshape(k, m, p, r)
         # S + αI, between V and Vᵀ
-        added = self.added * total[..., None]  # (k, m, 1)
+        added = self.added * total
+        added = added[..., None]  # (k, m, 1)
         along = along + added[..., None] * V
         # moments of the completed examples
-        away = given.away.reshape(k, m, -1, p)
-        x = away + parameters.means[:, :, None]
+        means = parameters.means[:, :, None]  # (k, m, 1, p)
+        away = given.away
+        away = away.reshape(k, m, -1, p)
+        x = away + means
+        first = np.einsum("kmb,kmbp->kmp", q, x)
+        squares = x * x
+        second = np.einsum("kmb,kmbp->kmp", q, squares)
         z = away @ V
         weighted = q[..., None] * z
         weighted = weighted.mT  # (k, m, r, g · n)
         cross = weighted @ x  # (k, m, r, p)
-        squares = np.einsum("kmb,kmbp->kmp", q, x * x)
+        inner = weighted @ z
+        varied = V.mT @ along
         return _ManifoldStatistics(
             mass=total,
-            first=np.einsum("kmb,kmbp->kmp", q, x),
-            second=squares + diagonal + added,
+            first=first,
+            second=second + diagonal + added,
             codes=np.sum(weighted, axis=-1),
             cross=cross.mT + along,
-            inner=weighted @ z + V.mT @ along,
-            log_likelihood=likelihood @ weight.ravel(),
-            bound=bound @ weight.ravel(),
+            inner=inner + varied,
+            log_likelihood=likelihood @ weights,
+            bound=bound @ weights,
             weight=np.full(k, np.sum(weight)),
         )
 
@@ -416,17 +458,22 @@ def _seen_moments(X, weight):
         mass *= weight[:, None]
     total = np.sum(mass, axis=0)  # (p,)
     values = np.where(seen, X, 0.0)
-    sums = np.sum(mass * values, axis=0)
+    sums = mass * values
+    sums = np.sum(sums, axis=0)
     means = sums / total
-    away = np.where(seen, X - means, 0.0)
-    squares = np.sum(mass * away**2, axis=0)
+    away = X - means
+    away = np.where(seen, away, 0.0)
+    squares = mass * away**2
+    squares = np.sum(squares, axis=0)
     variances = squares / total
-    return means, float(np.mean(variances))
+    variance = np.mean(variances)
+    return means, float(variance)
 
 
 def _check_seen(X, names):
     "ValueError, naming the columns, if one of X (n, p) has no seen entry; `names` (p,) or None."
-    empty = np.all(np.isnan(X), axis=0)
+    gaps = np.isnan(X)
+    empty = np.all(gaps, axis=0)
     empty = np.flatnonzero(empty)
     if empty.size:
         called = [f"{j} (from 0)" for j in empty]

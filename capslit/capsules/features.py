@@ -232,10 +232,13 @@ def kernel_features(
         If the kernel is not positive semi-definite, or not finite, on the landmarks.
     """
     gamma = float(gamma)
-    rows = np.arange(len(x)) if rng is None else rng.permutation(len(x))
-    rows = rows[:n_components]
+    rows = np.arange(len(x))
+    if rng is not None:
+        rows = rng.permutation(len(x))
+    rows = np.sort(rows[:n_components])
     # equal landmarks would make the kernel between them singular
-    z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
+    z = np.asarray(x[rows], dtype=np.float64)
+    z = np.unique(z, axis=0)
     if scaling.tails is not None:
         z = compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
@@ -245,7 +248,8 @@ def kernel_features(
     keep = values > 1e-10 * values[-1]  # the others are rounding errors
     # features get the scale of the inputs, so that one prior suits both
     mean_square = np.sum(values) / len(z)
-    root = vectors[:, keep] * (scale / np.sqrt(mean_square * values[keep]))
+    lengths = np.sqrt(mean_square * values[keep])
+    root = vectors[:, keep] * (scale / lengths)
     return KernelFeatures(kernel, gamma, z, root, *scaling)
 
 # %% ../../nbs/capsules/features.ipynb #cell-008-a

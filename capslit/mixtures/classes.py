@@ -375,15 +375,23 @@ def _shrunk(X, y, weight, folds, log_priors):
     total = share @ X**2
     if folds is None:
         folds = _spread_folds(X, y)
-    losses = sum(_fold_losses(X, y, weight, fold, log_priors, total) for fold in folds)
-    losses = losses + np.zeros((2, len(SHARED), len(DIAGONAL), len(SHARPNESS)))  # without folds
-    t, i, j, k = np.unravel_index(np.argmin(losses), losses.shape)
-    within = _moments(X, y, weight, len(log_priors)).within
-    diagonal = np.diag(_diagonal(within, t == 0, total))
+    losses = np.zeros((2, len(SHARED), len(DIAGONAL), len(SHARPNESS)))
+    for fold in folds:
+        losses = losses + _fold_losses(X, y, weight, fold, log_priors, total)
+    best = np.argmin(losses)
+    t, i, j, k = np.unravel_index(best, losses.shape)
+    moments = _moments(X, y, weight, len(log_priors))
+    within = moments.within
+    diagonal = _diagonal(within, t == 0, total)
+    diagonal = np.diag(diagonal)
     # the covariance as a mean of S and of what all classes have in common
-    shrinkage = 1 - (1 - DIAGONAL[j]) * (1 - SHARED[i])
-    common = (1 - DIAGONAL[j]) * SHARED[i] * within + DIAGONAL[j] * diagonal
-    return _ShrunkGaussian(shrinkage, common / shrinkage), SHARPNESS[k]
+    rest = 1 - DIAGONAL[j]
+    shrinkage = 1 - rest * (1 - SHARED[i])
+    common = rest * SHARED[i] * within
+    common = common + DIAGONAL[j] * diagonal
+    common = common / shrinkage
+    density = _ShrunkGaussian(shrinkage, common)
+    return density, SHARPNESS[k]
 
 
 class _ShrunkGaussian(BaseEstimator):

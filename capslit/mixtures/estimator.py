@@ -297,22 +297,29 @@ def checked_means(means, m, p):
 def _checked_precisions(precisions, covariance_type, shape):
     "Covariances from precisions_init, of the given shape, or an error."
     name = "precisions_init"
-    P = to_numpy(as_floating(name, precisions)).astype(np.float64)
-    check_values(name, check_shape(name, P, shape))
+    P = as_floating(name, precisions)
+    P = to_numpy(P).astype(np.float64)
+    check_shape(name, P, shape)
+    check_values(name, P)
     if covariance_type in ("diag", "spherical"):
-        return 1 / check_values(name, P, lower=0, strict=True)
-    diagonal = np.diagonal(P, axis1=-2, axis2=-1)
+        check_values(name, P, lower=0, strict=True)
+        return 1 / P
+    diagonal = np.linalg.diagonal(P)
     # checks of the scaled matrix do not depend on the units of the features
-    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1))
-    R = P / scale[..., :, None]
-    R = R / scale[..., None, :]
-    transposed = np.swapaxes(R, -1, -2)
-    symmetric = np.allclose(R, transposed, atol=1e-8)
-    positive = np.all(diagonal > 0) and np.min(np.linalg.eigvalsh(R)) > 0
+    scale = np.where(diagonal > 0, diagonal, 1)
+    scale = np.sqrt(scale)
+    column = scale[..., None]
+    row = scale[..., None, :]
+    R = P / column
+    R = R / row
+    symmetric = np.allclose(R, R.mT, atol=1e-8)
+    positive = np.all(diagonal > 0)
+    positive = positive and np.min(np.linalg.eigvalsh(R)) > 0
     if not (symmetric and positive):
         raise ValueError(f"{name} must be symmetric and positive definite for every component")
-    inverse = np.linalg.inv((R + transposed) / 2)
-    return inverse / scale[..., :, None] / scale[..., None, :]
+    mean = (R + R.mT) / 2
+    inverse = np.linalg.inv(mean)
+    return inverse / column / row
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-078-2
 def _given_start(mixture, p):

@@ -43,10 +43,13 @@ def _pattern_groups(seen, size):
         n_parts = math.ceil(len(members) * n / size)
         n_parts = min(n_parts, len(members))
         for part in np.array_split(members, n_parts):
-            real = place < counts[part, None]  # (g, n)
-            places = starts[part, None] + place * real
+            count = counts[part, None]  # (g, 1)
+            start = starts[part, None]
+            real = place < count  # (g, n)
+            places = start + place * real
             rows = order[places]
-            yield seen[first[part]], rows, real
+            patterns = seen[first[part]]
+            yield patterns, rows, real
 
 # %% ../../nbs/mixtures/missing.ipynb #gaps-11
 class _Conditional(NamedTuple):
@@ -114,7 +117,8 @@ def _diag_conditional(means, variances, seen, x):
     logs = np.sum(logs, axis=-1)
     logs = logs[..., None]  # (q, g, 1)
     squares = away * away
-    squares = squares / V[..., None, :]
+    V_rows = V[..., None, :]  # (q, 1, 1, p)
+    squares = squares / V_rows
     squares = np.sum(squares, axis=-1)  # (q, g, n)
     log_density = -0.5 * (squares + logs)
     remaining = np.where(seen, 0.0, V)

@@ -159,28 +159,35 @@ class KernelFeatures:
 
     def unfolded(self, weights: np.ndarray) -> np.ndarray:
         "Weights (…, p + r) of the features, from those (…, p + q) that `folded` made of them."
-        p, q = self.landmarks.shape[1], len(self.landmarks)
+        q, p = self.landmarks.shape
         slopes, similar, constant = np.split(weights, [p, p + q], axis=-1)
         # the columns of R are orthogonal
-        inverse = self.root / np.sum(self.root**2, axis=0)
-        return np.concatenate([slopes, similar @ inverse, constant], axis=-1)
+        squares = np.sum(self.root**2, axis=0)
+        inverse = self.root / squares
+        similar = similar @ inverse
+        return np.concatenate([slopes, similar, constant], axis=-1)
 
     def carried(self, weights: np.ndarray, larger: "KernelFeatures") -> np.ndarray:
         """Weights of the features of a `larger` set of landmarks, which contains these, from
         `weights` of these features and of a constant; poses stay the same.
         """
         p = self.landmarks.shape[1]
-        places = {row.tobytes(): i for i, row in enumerate(larger.landmarks)}
+        r = self.root.shape[1]
+        inputs, own, constant = np.split(weights, [p, p + r], axis=-1)
+        keys = [row.tobytes() for row in larger.landmarks]
+        places = {key: i for i, key in enumerate(keys)}
         rows = [places[row.tobytes()] for row in self.landmarks]
-        inputs, own, constant = np.split(weights, [p, p + self.root.shape[1]], axis=-1)
-        similar = np.zeros((*weights.shape[:-1], len(larger.landmarks)))
+        shape = weights.shape[:-1]
+        similar = np.zeros((*shape, len(keys)))
         similar[..., rows] = own @ self.root.T
         # the inputs of the larger set are less another mean
         shift = larger._center - self._center
         if self.spread is not None:
             shift = shift / self.spread
-        constant = constant + (inputs @ shift)[..., None]
-        return larger.unfolded(np.concatenate([inputs, similar, constant], axis=-1))
+        moved = inputs @ shift
+        constant = constant + moved[..., None]
+        weights = np.concatenate([inputs, similar, constant], axis=-1)
+        return larger.unfolded(weights)
 
     @cached_property
     def _center(self):
@@ -225,10 +232,13 @@ def kernel_features(
         If the kernel is not positive semi-definite, or not finite, on the landmarks.
     """
     gamma = float(gamma)
-    rows = np.arange(len(x)) if rng is None else rng.permutation(len(x))
-    rows = rows[:n_components]
+    rows = np.arange(len(x))
+    if rng is not None:
+        rows = rng.permutation(len(x))
+    rows = np.sort(rows[:n_components])
     # equal landmarks would make the kernel between them singular
-    z = np.unique(np.asarray(x[np.sort(rows)], dtype=np.float64), axis=0)
+    z = np.asarray(x[rows], dtype=np.float64)
+    z = np.unique(z, axis=0)
     if scaling.tails is not None:
         z = compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
@@ -238,7 +248,8 @@ def kernel_features(
     keep = values > 1e-10 * values[-1]  # the others are rounding errors
     # features get the scale of the inputs, so that one prior suits both
     mean_square = np.sum(values) / len(z)
-    root = vectors[:, keep] * (scale / np.sqrt(mean_square * values[keep]))
+    lengths = np.sqrt(mean_square * values[keep])
+    root = vectors[:, keep] * (scale / lengths)
     return KernelFeatures(kernel, gamma, z, root, *scaling)
 
 # %% ../../nbs/capsules/features.ipynb #cell-008-a
@@ -299,7 +310,10 @@ class Mapped:
         if not self.single:
             return self.features(x), *columns
         # by blocks, for in double precision they would fill the memory twice
-        blocks = [self.features(x[i : i + 8192]).astype(np.float32) for i in range(0, len(x), 8192)]
+        blocks = []
+        for start in range(0, len(x), 8192):
+            block = self.features(x[start : start + 8192])
+            blocks.append(block.astype(np.float32))
         return np.concatenate(blocks), *columns
 
 # %% ../../nbs/capsules/features.ipynb #span-2

@@ -83,9 +83,19 @@ def completed_rows(
     n_missing = dim - len(rows)
     size = np.sqrt(np.diag(overall))
     # random rows respond to all examples as the principal ones do to those of their class
-    filled = rng.standard_normal((n_missing, len(overall))) / np.where(size > 0, size, 1)
-    response = np.sqrt(dim * np.einsum("ij,jk,ik->i", filled, overall, filled, optimize=True))
-    filled = filled / np.where(response > 0, response, 1)[:, None]
+    size = np.where(size > 0, size, 1)
+    drawn = rng.standard_normal((n_missing, len(size)))
+    filled = drawn / size
+    squares = np.einsum(
+        "ij,jk,ik->i",
+        filled,
+        overall,
+        filled,
+        optimize=True,
+    )
+    response = np.sqrt(dim * squares)
+    response = np.where(response > 0, response, 1)
+    filled = filled / response[:, None]
     return np.concatenate([rows, filled])
 
 # %% ../../nbs/capsules/initialisation.ipynb #cell-007

@@ -155,8 +155,10 @@ def _filled(subspace, moments, targets, dim, affine, rng, columns):
     of_problem = np.flatnonzero(present | ~present.any())
     if unit is None:
         _, unit = _comparable(moments, of_problem, affine, columns)
-    overall = _mean_moment(moments, of_problem) * unit * unit[:, None]
-    return completed_rows(rows, dim, overall, rng), unit
+    overall = _mean_moment(moments, of_problem)
+    overall = overall * unit * unit[:, None]
+    rows = completed_rows(rows, dim, overall, rng)
+    return rows, unit
 
 # %% ../../nbs/capsules/problems.ipynb #cell-011
 def stands_for(targets: np.ndarray, dims: np.ndarray, classes: np.ndarray) -> np.ndarray:

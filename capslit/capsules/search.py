@@ -1371,12 +1371,12 @@ def _second_look(space, data, choice, maps, precision, rng):
             leader = larger
             if is_enough:
                 break
+    share = _share(design, data, examples)
+    targets = capsule_targets(len(data.classes), space.architecture)
     return choice._replace(
         features=leader.trial.features,
-        alpha=leader.alpha * _share(design, data, examples),
-        weights=leader.weights(
-            len(capsule_targets(len(data.classes), space.architecture)), examples
-        ),
+        alpha=leader.alpha * share,
+        weights=leader.weights(len(targets), examples),
     )
 
 # %% ../../nbs/capsules/search.ipynb #search-online

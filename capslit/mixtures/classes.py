@@ -313,15 +313,21 @@ def _log_joints(moments, diagonal, shared, X, log_priors):
     "log π + log N(x) (n_DIAGONAL, n, m) up to a constant, for all shares of the diagonal."
     unit = np.sqrt(diagonal)
     mixed = (1 - shared) * moments.covariances + shared * moments.within
-    values, vectors = np.linalg.eigh(mixed / unit / unit[:, None])
+    scaled = mixed / unit / unit[:, None]
+    values, vectors = np.linalg.eigh(scaled)
     share = np.array(DIAGONAL)[:, None]
     log_joints = np.empty((len(DIAGONAL), len(X), len(log_priors)))
     for c, mean in enumerate(moments.means):
-        squares = (((X - mean) / unit) @ vectors[c]) ** 2  # (n, p)
-        variances = (1 - share) * np.maximum(values[c], 0) + share
-        log_determinants = np.sum(np.log(variances), axis=1)[:, None]
-        distances = (1 / variances) @ squares.T  # (n_DIAGONAL, n)
-        log_joints[:, :, c] = log_priors[c] - (distances + log_determinants) / 2
+        scaled = (X - mean) / unit
+        squares = (scaled @ vectors[c]) ** 2  # (n, p)
+        own = np.maximum(values[c], 0)
+        variances = (1 - share) * own + share  # (n_DIAGONAL, p)
+        logs = np.log(variances)
+        log_determinants = np.sum(logs, axis=1, keepdims=True)
+        precisions = 1 / variances
+        distances = precisions @ squares.T  # (n_DIAGONAL, n)
+        distances = distances + log_determinants
+        log_joints[:, :, c] = log_priors[c] - distances / 2
     return log_joints
 
 # %% ../../nbs/mixtures/classes.ipynb #shrunk-2-folds
@@ -369,15 +375,23 @@ def _shrunk(X, y, weight, folds, log_priors):
     total = share @ X**2
     if folds is None:
         folds = _spread_folds(X, y)
-    losses = sum(_fold_losses(X, y, weight, fold, log_priors, total) for fold in folds)
-    losses = losses + np.zeros((2, len(SHARED), len(DIAGONAL), len(SHARPNESS)))  # without folds
-    t, i, j, k = np.unravel_index(np.argmin(losses), losses.shape)
-    within = _moments(X, y, weight, len(log_priors)).within
-    diagonal = np.diag(_diagonal(within, t == 0, total))
+    losses = np.zeros((2, len(SHARED), len(DIAGONAL), len(SHARPNESS)))
+    for fold in folds:
+        losses = losses + _fold_losses(X, y, weight, fold, log_priors, total)
+    best = np.argmin(losses)
+    t, i, j, k = np.unravel_index(best, losses.shape)
+    moments = _moments(X, y, weight, len(log_priors))
+    within = moments.within
+    diagonal = _diagonal(within, t == 0, total)
+    diagonal = np.diag(diagonal)
     # the covariance as a mean of S and of what all classes have in common
-    shrinkage = 1 - (1 - DIAGONAL[j]) * (1 - SHARED[i])
-    common = (1 - DIAGONAL[j]) * SHARED[i] * within + DIAGONAL[j] * diagonal
-    return _ShrunkGaussian(shrinkage, common / shrinkage), SHARPNESS[k]
+    rest = 1 - DIAGONAL[j]
+    shrinkage = 1 - rest * (1 - SHARED[i])
+    common = rest * SHARED[i] * within
+    common = common + DIAGONAL[j] * diagonal
+    common = common / shrinkage
+    density = _ShrunkGaussian(shrinkage, common)
+    return density, SHARPNESS[k]
 
 
 class _ShrunkGaussian(BaseEstimator):

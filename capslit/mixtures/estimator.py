@@ -27,7 +27,7 @@ from ..estimator.prediction import by_blocks
 from ..estimator.training_data import TrainingData, read_training_data
 from ..estimator.persistence import Saved
 from .gaussian import MixtureParameters, Mixtures, _distances, mixture_parameters
-from .missing import check_seen, has_gaps, seen_moments, with_gaps
+from .missing import _check_seen, _seen_moments, with_gaps
 from capslit.validation import (
     as_floating,
     atomic,
@@ -58,7 +58,7 @@ class MixtureExamples:
         "The `TrainingData`, checked."
         data = read_training_data(self, X, None, sample_weight, labelled=False, least=2)
         if data.gaps:
-            check_seen(data.batches[0], getattr(self, "feature_names_in_", None))
+            _check_seen(data.batches[0], getattr(self, "feature_names_in_", None))
         # squares of numbers that pass can be summed without overflow
         check_size(np.array([data.largest], data.dtype))
         check_number(
@@ -98,7 +98,7 @@ def centred(
     missing, both are those of the others.
     """
     if data.gaps:
-        origin, variance = seen_moments(*data.batches[:2])
+        origin, variance = _seen_moments(*data.batches[:2])
         return X - origin.astype(X.dtype), origin, check_spread(variance, X.dtype)
     if len(X) < data.n_samples:
         # another sample must not give another unit of noise: all examples are read once
@@ -183,7 +183,7 @@ class MixtureDensities(DensityMixin):
         `fitted` is a model and its parameters, by default `_fitted()`.
         """
         model, parameters = fitted or self._fitted()
-        if has_gaps(X):
+        if np.isnan(np.min(X)):
             model = with_gaps(model)
         size = rows or model.block_rows(parameters)
         parts = em.blocks((X, *more), size)
@@ -194,7 +194,7 @@ class MixtureDensities(DensityMixin):
 
     def _completed(self, X):
         "Checked examples as each component completes them (m, n, p)."
-        if not has_gaps(X):
+        if not np.isnan(np.min(X)):
             return np.broadcast_to(X, (len(self.means_), *X.shape))
         model, parameters = self._fitted()
         return with_gaps(model).completed(parameters, X)[0]
@@ -297,22 +297,29 @@ def checked_means(means, m, p):
 def _checked_precisions(precisions, covariance_type, shape):
     "Covariances from precisions_init, of the given shape, or an error."
     name = "precisions_init"
-    P = to_numpy(as_floating(name, precisions)).astype(np.float64)
-    check_values(name, check_shape(name, P, shape))
+    P = as_floating(name, precisions)
+    P = to_numpy(P).astype(np.float64)
+    check_shape(name, P, shape)
+    check_values(name, P)
     if covariance_type in ("diag", "spherical"):
-        return 1 / check_values(name, P, lower=0, strict=True)
-    diagonal = np.diagonal(P, axis1=-2, axis2=-1)
+        check_values(name, P, lower=0, strict=True)
+        return 1 / P
+    diagonal = np.linalg.diagonal(P)
     # checks of the scaled matrix do not depend on the units of the features
-    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1))
-    R = P / scale[..., :, None]
-    R = R / scale[..., None, :]
-    transposed = np.swapaxes(R, -1, -2)
-    symmetric = np.allclose(R, transposed, atol=1e-8)
-    positive = np.all(diagonal > 0) and np.min(np.linalg.eigvalsh(R)) > 0
+    scale = np.where(diagonal > 0, diagonal, 1)
+    scale = np.sqrt(scale)
+    column = scale[..., None]
+    row = scale[..., None, :]
+    R = P / column
+    R = R / row
+    symmetric = np.allclose(R, R.mT, atol=1e-8)
+    positive = np.all(diagonal > 0)
+    positive = positive and np.min(np.linalg.eigvalsh(R)) > 0
     if not (symmetric and positive):
         raise ValueError(f"{name} must be symmetric and positive definite for every component")
-    inverse = np.linalg.inv((R + transposed) / 2)
-    return inverse / scale[..., :, None] / scale[..., None, :]
+    mean = (R + R.mT) / 2
+    inverse = np.linalg.inv(mean)
+    return inverse / column / row
 
 # %% ../../nbs/mixtures/estimator.ipynb #cell-078-2
 def _given_start(mixture, p):

@@ -535,30 +535,42 @@ class MixtureOfPCA(_Mixture):
         # variances along the final directions take one more pass
         work = em.bound_step(model, "e_step", parameters)
         statistics = em.accumulate(work, batch, model.block_rows(parameters))
-        mass = np.maximum(statistics.mass[0], np.finfo(float).tiny)[:, None]
+        tiny = np.finfo(float).tiny
+        mass = np.maximum(statistics.mass[0], tiny)
+        mass = mass[:, None]  # (m, 1)
         centres = statistics.first[0] / mass
-        variances = np.sum(statistics.second[0] / mass - centres**2, axis=1)
+        squares = statistics.second[0] / mass
+        variances = squares - centres**2
+        variances = np.sum(variances, axis=1)  # (m,)
         # EM finds the subspace; its principal axes come from the loadings
-        directions, lengths, _ = np.linalg.svd(parameters.loadings[0], full_matrices=False)
-        kept = lengths > 1e-10 * np.max(lengths, axis=1, keepdims=True)
+        loadings = parameters.loadings[0]
+        directions, lengths, _ = np.linalg.svd(loadings, full_matrices=False)
+        longest = np.max(lengths, axis=1, keepdims=True)
+        kept = lengths > 1e-10 * longest
         # those of a start that EM has not improved are shorter than the variances
-        V = _form(parameters, costed=False).maps[0]  # directions / σ, in another basis
-        inner = _moments(statistics)[3][0]  # of the examples along V
-        turns = np.swapaxes(V, 1, 2) @ directions * model.temperature
-        explained = np.maximum(np.sum(turns * (inner @ turns), axis=1), 0)
+        form = _form(parameters, costed=False)
+        V = form.maps[0]  # directions / σ, in another basis
+        moments = _moments(statistics)
+        inner = moments[3][0]  # of the examples along V
+        turns = V.mT @ directions
+        turns = turns * model.temperature
+        products = turns * (inner @ turns)
+        explained = np.sum(products, axis=1)
+        explained = np.maximum(explained, 0)
         if self.explained_variance is not None:
-            before = np.cumsum(explained, axis=1) - explained  # explained by longer directions
-            kept &= before < self.explained_variance * variances[:, None]
-        self.components_ = np.swapaxes(
-            _signed(directions) * kept[:, None, :],
-            1,
-            2,
-        )
+            before = np.cumsum(explained, axis=1)
+            before = before - explained  # explained by longer directions
+            enough = self.explained_variance * variances
+            kept &= before < enough[:, None]
+        components = _signed(directions) * kept[:, None]
+        self.components_ = components.mT
         self.explained_variances_ = explained * kept
         explained = np.sum(self.explained_variances_, axis=1)
         unexplained = np.maximum(variances - explained, 0)  # below 0 by rounding
-        remaining = directions.shape[1] - np.sum(kept, axis=1)
-        self.noise_variances_ = unexplained / np.maximum(remaining, 1)
+        n_kept = np.sum(kept, axis=1)
+        remaining = directions.shape[1] - n_kept
+        remaining = np.maximum(remaining, 1)
+        self.noise_variances_ = unexplained / remaining
         self.weights_ = mass[:, 0] / np.sum(mass)
         self.means_ = parameters.means[0] + model.origin
         self.temperature_ = model.temperature

@@ -15,7 +15,7 @@ FIRST = {
     "CapsuleClassifier": "nbs/capsules/classifier",
     "predict_proba calibration": "nbs/experiments/calibration",
     "momentum": "nbs/experiments/updates",
-    "missing values": "nbs/capsules/table_classifier",
+    "missing values": "nbs/mixtures/missing",
     "sparse": "nbs/estimator/training_data",
     "cross-validation": "nbs/capsules/cross_validation",
     "kernel": "nbs/capsules/features",

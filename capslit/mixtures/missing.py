@@ -347,10 +347,10 @@ def _varied(given, G, noise, V, mass):
     inner = mask @ pairs
     inner = inner.reshape(codes.shape)  # G_mᵀ V_m
     turned = codes @ inner
-    turned = turned.reshape(q, -1, r * r)
+    turned = turned.reshape(q, codes.shape[1], r * r)
     turned = share @ turned
     turned = turned.reshape(q, p, r, r)
-    codes = codes.reshape(q, -1, r * r)
+    codes = codes.reshape(q, codes.shape[1], r * r)
     codes = share @ codes
     codes = codes.reshape(q, p, r, r)
     rows = G[:, :, None]  # (q, p, 1, r)

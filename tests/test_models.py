@@ -547,7 +547,7 @@ def test_starts_find_far_groups_are_stacked_and_heed_weights(name):
             assert max(m.score(far) for m in models) > usual - 0.5, start
             pairs = set(zip(group, models[0].predict(far)))
             assert len(pairs) == 3 or start == "random", start
-    chance = {"init_params": "random", "n_jobs": 1, "max_iter": 100}
+    chance = {"init_params": "random", "n_init": 1, "n_jobs": 1, "max_iter": 100}
     if name == "directions":
         chance["temperature"] = 1.0
     one_by_one = np.random.RandomState(0)

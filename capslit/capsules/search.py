@@ -123,9 +123,10 @@ def _training_moments(examples, n_classes, affine):
     "`SecondMoments` of each class in all folds but one, for each fold."
     parts = {}
     folds = np.unique(examples.fold).tolist()
+    is_single = sum(f >= 0 for f in folds) == 1
     for f in folds:
         # nothing learns from the held-out part of a single fold
-        if f >= 0 and folds[-2:] in ([f], [-1, f]):
+        if f >= 0 and is_single:
             parts[f] = None
             continue
         x, y, weight, _ = examples.held_out(f)

@@ -342,6 +342,7 @@ def _ink(batch, start, threshold):
 
 # %% ../../nbs/composition/estimator.ipynb #rule-2
 _RULES = ("max_minus_min", "maximum")
+_START_STEPS = 50  # of what precedes EM: a checkpoint is good for any `max_iter`
 _FEWEST_HELD_OUT = 5  # images of which a mean has a standard error worth the name
 
 
@@ -365,7 +366,7 @@ def _better_rule(estimator, X):
     scores = []
     for rule in _RULES:
         trial = clone(estimator).set_params(
-            rule=rule, n_init=1, binarize=None, random_state=0, verbose=0
+            rule=rule, n_init=1, max_iter=_START_STEPS, binarize=None, random_state=0, verbose=0
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -556,7 +557,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         if self._prunes():
             # a pixel that abstains does so for ever: first all opinions are learned
             if self._init() != "search":
-                settings = self._settings()
+                settings = self._start_settings()
                 parameters = _until_convergence(model, parameters, batches, True, settings)
             model = replace(model, prune=True)
         best = self._learn(
@@ -693,6 +694,9 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
             return "sequential"
         return self.init
 
+    def _start_settings(self):
+        return self._settings() | {"max_iter": _START_STEPS}
+
     def _number(self):
         return check_number(
             "n_experts",
@@ -708,7 +712,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         rng = check_random_state(self.random_state)
         weight = 2 * model.pseudocount  # examples that the prior counts for
         if how == "sequential":
-            return _one_by_one(model, X, self.n_experts, self._prunes(), self._settings())
+            return _one_by_one(model, X, self.n_experts, self._prunes(), self._start_settings())
         if how == "online":
             return learn_online(model, no_experts(X.shape[1]), X, self._number())
         if how == "search":
@@ -719,7 +723,7 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
                 self._prunes(),
                 rng,
                 self.n_init,
-                self.max_iter,
+                _START_STEPS,
             )
             found = model.explain(templates, X)
             counted = model.count(templates, X, found)

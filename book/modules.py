@@ -8,8 +8,7 @@ import ast
 import re
 from functools import cache
 
-import yaml
-from project import ROOT
+from project import ROOT, contents
 
 PLUMBING = "set_output, get_params, set_params, fit_transform, get_feature_names_out, score"
 
@@ -72,8 +71,7 @@ def _block(directive, options):
 
 def modules_of(package):
     """The modules of a package, or a module, in the order of the book."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    chapters = [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+    chapters = [page for _, pages in contents() for page in pages]
     modules = filter(None, map(_module, chapters))
     return [module for module in modules if f"{module}.".startswith(f"{package}.")]
 

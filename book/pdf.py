@@ -16,9 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urldefrag
 
-import yaml
 from playwright.sync_api import sync_playwright
-from project import HTML, LATEST, ROOT, SETTINGS, SITE, VERSION, commit
+from project import HTML, LATEST, ROOT, SETTINGS, SITE, VERSION, commit, contents
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import Fit
 
@@ -55,17 +54,6 @@ NUMBER = """places => document.querySelectorAll('.contents a').forEach(entry => 
 NUMBERS = """article:not(.contents) { display: none !important }
 .cover, .contents { visibility: hidden } .contents a::after { visibility: visible }"""
 HEADING = re.compile(r'<h[12]>(.*?)<a class="headerlink" href="#([^"]+)"')
-
-
-def contents():
-    """Parts and pages of the book: [(part, [page, …]), …]; the first page is in a part without a
-    name.
-    """
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [("", [toc["root"]])]
-    for part in toc["parts"]:
-        parts.append((part["caption"], [chapter["file"] for chapter in part["chapters"]]))
-    return parts
 
 
 def headings(name):

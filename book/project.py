@@ -5,6 +5,8 @@ from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
 
@@ -23,6 +25,20 @@ SITE = (
     SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]
 )  # where the folders of all versions lie, with a slash at its end
 LATEST = f"{SITE}latest/"  # the book of the main branch, whose addresses stay
+
+
+def contents():
+    """Parts and pages of the book: [(part, [page, …]), …]; the first page is in a part without a
+    name.
+    """
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [(part["caption"], _pages(part["chapters"])) for part in toc["parts"]]
+    return [("", [toc["root"]]), *parts]
+
+
+def _pages(entries):
+    below = (_pages(entry.get("sections", [])) for entry in entries)
+    return [page for entry, more in zip(entries, below) for page in (entry["file"], *more)]
 
 
 def git(*words):

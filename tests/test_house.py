@@ -185,11 +185,7 @@ def test_public_names_are_used_outside_their_module():
 
 
 def toc_files():
-    toc = yaml.safe_load(read("_toc.yml"))
-    return [
-        toc["root"],
-        *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"]),
-    ]
+    return re.findall(r"(?:file|root): (\S+)", read("_toc.yml"))
 
 
 def test_contents_list_every_notebook_once():

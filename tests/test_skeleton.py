@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("book", "capslit", "tests", "_toc.yml", "settings.ini", "pyproject.toml")
@@ -44,9 +43,8 @@ def test_a_model_begun_from_the_skeleton_is_complete(tmp_path):
         return done.stdout
 
     run("book/new_chapter.py", "nbs/mixtures/coins.ipynb")
-    parts = yaml.safe_load((tmp_path / "_toc.yml").read_text(encoding="utf-8"))["parts"]
-    chapters = [chapter["file"] for part in parts for chapter in part["chapters"]]
-    assert chapters.count("nbs/mixtures/coins") == 1
+    contents = (tmp_path / "_toc.yml").read_text(encoding="utf-8")
+    assert contents.count("          - file: nbs/mixtures/coins\n") == 1
     assert "one component" in run("-c", PROGRAM)
     run("-m", "ruff", "format", "--check", "nbs", "tests/estimators.py")
     run("-m", "ruff", "check", "nbs", "tests/estimators.py")

@@ -69,6 +69,7 @@ KEYWORDS = {
     "nbs/mixtures/factor_analysis": "principal components",
     "nbs/mixtures/tangents": "invariance",
     "nbs/practice/use": "getting started, tutorial, quick start",
+    "nbs/practice/more": "your own data, save, load, partial_fit, pipeline, feature importance",
     "nbs/practice/scale": "GPU, CUDA, large data, out of core",
     "nbs/practice/errata": "misprints, corrections, errors in the paper",
     "nbs/practice/bibliography": "literature, references",

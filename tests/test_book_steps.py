@@ -119,7 +119,7 @@ def test_a_mean_is_moved_by_the_arrow_keys(reader):
 
 
 def test_learning_from_iris_is_the_package_s(reader):
-    page = reader.open("nbs/practice/use.html")
+    page = reader.open("nbs/practice/more.html")
     gaps = page.evaluate("""() => {
         const part = capslit.parts["your-data"], {tables, check} = capslit.data["your-data"];
         const {X: raw, y} = part.encode(part.readTable(tables.iris), "class"), X = part.standardise(
@@ -152,7 +152,7 @@ def rows(n, *columns):
 
 
 def test_built_in_tables_are_learned(reader):
-    page = reader.open("nbs/practice/use.html")
+    page = reader.open("nbs/practice/more.html")
     for name, classes, most in (("iris", 3, 0.1), ("wine", 3, 0.1)):
         page.locator("#live-your-data select").first.select_option(name)
         found = page.evaluate(
@@ -172,7 +172,7 @@ def test_built_in_tables_are_learned(reader):
 
 
 def test_a_file_is_read_and_stays_here(reader):
-    page = reader.open("nbs/practice/use.html")
+    page = reader.open("nbs/practice/more.html")
     reader.requests.clear()
     shown = choose(
         page,
@@ -218,7 +218,7 @@ def test_a_file_is_read_and_stays_here(reader):
     ],
 )
 def test_what_cannot_be_learned_is_said_in_words(reader, text, complaint):
-    page = reader.open("nbs/practice/use.html")
+    page = reader.open("nbs/practice/more.html")
     assert complaint in choose(page, text)
     assert page.evaluate("() => capslit.parts['your-data'].result()") is None
     assert not reader.errors

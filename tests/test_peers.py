@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from conftest import together
 from sklearn.datasets import load_iris
 from sklearn.neural_network import MLPClassifier
 
@@ -22,9 +21,6 @@ def test_packed_probabilities_are_right_to_two_per_cent():
     fine = (true > 2.0**-9) & (true < 16)
     assert np.abs(gaps[fine] / true[fine] - 1).max() < 0.02
     assert np.allclose(np.exp(logs).sum(axis=1), 1)
-
-
-def test_packed_extremes():
     p = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.2, 1e-300, 0.8]])
     code = peers._pack(p)
     assert code.dtype == np.uint8
@@ -34,45 +30,37 @@ def test_packed_extremes():
 
 
 def test_mcnemar():
+    "Examples that both get wrong, in one way or in two, do not count."
     labels = np.zeros(40, int)
-    first = (np.arange(40) == 9).astype(int)
-    second = (np.arange(40) < 9).astype(int)
+    first = np.select([np.arange(40) == 9, np.arange(40) > 30], [1, 2])
+    second = np.select([np.arange(40) < 9, np.arange(40) > 30], [1, 3])
     both_tails = pytest.approx(2 * 11 / 2**10)  # of ten throws of a coin
     assert mcnemar(first, second, labels) == (9, 1, both_tails)
     assert mcnemar(second, first, labels) == (1, 9, both_tails)
-    assert mcnemar(labels, labels, labels) == (0, 0, 1.0)
+    assert mcnemar(first, first, labels) == (0, 0, 1.0)
 
 
-@together(
-    "name, settings",
-    [
-        ("logistic", {"max_iter": 1000}),
-        ("neighbours", {}),
-        ("forest", {"n_estimators": 3}),
-        ("network", {"hidden_layer_sizes": 5, "max_iter": 3}),
-        ("svm", {"gamma": 1.0, "C": 1.0}),
-    ],
-)
-def test_sizes_are_those_that_prediction_needs(name, settings):
+def test_sizes_are_those_that_prediction_needs():
+    "Of the three whose numbers are not simply coefficients, or all examples."
     X, y = load_iris(return_X_y=True)
-    model = peers._fit(build_peer(name, X, 0, **settings), X, y, X, y)
-    n_support = getattr(model, "n_support_", np.zeros(1)).sum()
-    trees = [tree.tree_ for tree in getattr(model, "estimators_", [])]
-    expected = {
-        "logistic": 3 * 4 + 3,
-        "svm": n_support * (4 + 2) + 3,
-        "neighbours": 150 * 5,
-        "network": 4 * 5 + 5 + 5 * 3 + 3,
-        "forest": sum(3 * t.n_leaves + 4 * (t.node_count - t.n_leaves) for t in trees),
+    settings = {
+        "forest": {"n_estimators": 3},
+        "network": {"hidden_layer_sizes": 5, "max_iter": 3},
+        "svm": {"gamma": 1.0, "C": 1.0},
     }
-    assert peers._model_size(model) == expected[name]
-
-
-@together("fit_intercept, p", [(False, 4), (True, 5)])
-def test_the_size_of_ours(fit_intercept, p):
-    settings = {"patience": (2,), "thresholds": (0,), "fit_intercept": fit_intercept}
-    model = CapsuleClassifier.paper(2, max_iter=2000, **settings)
-    assert peers._model_size(model.fit(*load_iris(return_X_y=True))) == 3 * 2 * p
+    models = {
+        name: peers._fit(build_peer(name, X, 0, **options), X, y, X, y)
+        for name, options in settings.items()
+    }
+    trees = [tree.tree_ for tree in models["forest"].estimators_]
+    expected = {
+        "forest": sum(3 * t.n_leaves + 4 * (t.node_count - t.n_leaves) for t in trees),
+        "network": 4 * 5 + 5 + 5 * 3 + 3,
+        "svm": models["svm"].n_support_.sum() * (4 + 2) + 3,
+    }
+    assert {name: peers._model_size(model) for name, model in models.items()} == expected
+    ours = CapsuleClassifier.paper(2, patience=(2,), thresholds=(0,)).fit(X, y)
+    assert peers._model_size(ours) == 3 * 2 * 5
 
 
 def test_pairwise_scores_elect_what_the_machine_predicts_and_give_probabilities():
@@ -83,7 +71,6 @@ def test_pairwise_scores_elect_what_the_machine_predicts_and_give_probabilities(
     held, test = np.split(machine.decision_function(X[300:]), [300])
     assert np.array_equal(peers._elected(test), machine.predict(X[600:]))
     p = peers._pairs_to_probabilities(held, y[300:600], test)
-    assert p.shape == (300, 5)
     assert np.allclose(p.sum(axis=1), 1)
     assert p.min() >= 0
     right = np.mean(p.argmax(axis=1) == y[600:])
@@ -113,14 +100,9 @@ def test_the_network_keeps_its_best_pass():
 
 def test_each_part_is_measured_in_the_same_way(quick_record):
     record = load_record(quick_record("peers"))
-    assert set(record.parts) == {*peers.OURS, *GRIDS}
     for name, part in record.parts.items():
         metrics = part["metrics"]
         labels = record.array(name, "labels")
-        predicted = record.array(name, "predicted")
-        assert {"fit", "predict", "judge"} <= set(part["seconds"])
-        assert metrics["n_test"] == len(labels)
-        assert metrics["test_error"] == np.mean(predicted != labels)
         logs = unpack(record.array(name, "test"))
         loss = -np.mean(logs[np.arange(len(labels)), labels])
         assert loss == pytest.approx(metrics["log_loss"], rel=0.02)
@@ -128,4 +110,5 @@ def test_each_part_is_measured_in_the_same_way(quick_record):
             assert len(metrics["search_errors"]) > 1
             assert 0 <= min(metrics["search_errors"]) < 0.9
         # Labels and probabilities of support vectors may be at odds
+        predicted = record.array(name, "predicted")
         assert np.array_equal(logs.argmax(axis=1), predicted) or name == "svm"

@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 import pytest
+from conftest import together
 from sklearn.decomposition import sparse_encode
 from sklearn.neural_network import BernoulliRBM
+from sklearn.preprocessing import normalize
 
 from capslit.composition.rules import compose_extremes
 from capslit.data.datasets import (
     QUADRANT_STATES,
-    compose_quadrants,
     draw_quadrants,
     load_quadrants,
     quadrant_templates,
@@ -50,18 +51,6 @@ def X():
     return as_rows(draw_quadrants(100, np.random.RandomState(0))[0])
 
 
-def test_images_are_drawn_from_their_templates():
-    images, states = draw_quadrants(4000, np.random.RandomState(3))
-    templates = compose_quadrants(states)
-    assert images.dtype == np.uint8 and images.shape == (4000, 6, 6)
-    assert np.all(images[templates != 0.5] == templates[templates != 0.5])
-    assert abs(np.mean(images[templates == 0.5]) - 0.5) < 0.01
-    shares = np.bincount(states.ravel(), minlength=3) / 16000
-    assert np.all(np.abs(shares - (0.5, 0.25, 0.25)) < 0.02)
-    for (row, column), state in zip(itertools.product((0, 5), (0, 5)), states.T):
-        assert np.array_equal(templates[:, row, column], np.array([0.5, 0, 1])[state])
-
-
 def test_the_data_set_is_always_the_same():
     data = load_quadrants()
     digest = "b6a21fbe207671b0db14bffa8d1587dafb355a27c464a8ce7ce998f6a5f643c5"
@@ -80,11 +69,8 @@ def test_matching_ignores_order_and_size_and_nothing_else():
     assert np.allclose(_recovery(votes * rng.choice([-1, 1], (8, 1)), signed=False), 1)
 
 
-def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
+def test_true_experts_explain_images_at_their_cost_and_hidden_pixels_do_not_count(X):
     active, score = _explain_small(TRUTH, X)
-    _, states = draw_quadrants(100, np.random.RandomState(0))
-    true = np.repeat(states, 2, axis=1) == np.tile([1, 2], 4)
-    assert np.all(active >= true) and np.mean(active == true) > 0.99
     assert np.allclose(score, -9 * math.log(2) * (4 - active.sum(axis=1)))
     flipped = X.copy()
     flipped[:, 7] = 1 - X[:, 7]
@@ -93,6 +79,11 @@ def test_true_experts_explain_images_and_hidden_pixels_do_not_count(X):
     assert all(np.array_equal(a, b) for a, b in zip(*both))
     active, score = _explain_small(np.full((3, 4), 0.5), np.array([[0, 1, 1, 0.0]]))
     assert not np.any(active) and np.allclose(score, -4 * math.log(2))
+    test = as_rows(load_quadrants().test_images)
+    found = _measure(_learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
+    assert found["found"] == 8 and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
+    assert abs(found["squared"] - 4.5) < 0.4
+    assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
 
 
 def test_the_exact_step_beats_every_single_change(X):
@@ -113,42 +104,31 @@ def test_the_exact_step_beats_every_single_change(X):
         other = best.copy()
         other[k] = value
         assert np.all(aim(other) <= aim(best) + 1e-7)
-    idle = _best_templates(templates, active & (np.arange(8) > 0), X)
-    assert np.all(idle[0] == 0.5)
+    assert np.all(_best_templates(templates, active & (np.arange(8) > 0), X)[0] == 0.5)
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@together("learner", LEARNERS)
 def test_the_most_probable_of_several_starts_is_kept(X, learner):
     for start in STARTS:
         rng = np.random.RandomState(8)
         courses = [learn_experts(X, 2, rng, learner, start) for _ in range(2)]
         course, scores = learn_experts(X, 2, np.random.RandomState(8), learner, start, n_starts=2)
         assert scores[-1] == max(one[1][-1] for one in courses) > -36 * math.log(2)
-        assert course.shape == (3, 8, 36) and np.all((course >= 0) & (course <= 1))
+        assert course.shape == (3, 8, 36) and 0 <= course.min() < course.max() <= 1
         first = start_templates(start, X, np.random.RandomState(8))
         assert np.array_equal(courses[0][0][0], first)
 
 
-def test_what_the_truth_costs():
-    test = as_rows(load_quadrants().test_images)
-    found = _measure(_learned_experts(np.clip(TRUTH, 0.004, 0.996)), test)
-    assert found["found"] == 8 and abs(found["rebuilt"] - 18 * math.log(2)) < 0.5
-    assert abs(found["squared"] - 4.5) < 0.4
-    assert cross_entropy(test, np.full(test.shape, 0.5)) == pytest.approx(36 * math.log(2))
-    assert cross_entropy(test, test) < 1e-3 and np.isfinite(cross_entropy(test, 1 - test))
-
-
-@pytest.mark.parametrize("positive", [False, True])
+@together("positive", [False, True])
 def test_sparse_codes_are_those_of_the_library(X, positive):
-    atoms = np.random.default_rng(9).normal(size=(8, 36))
-    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    atoms = normalize(np.random.default_rng(9).normal(size=(8, 36)))
     options = {"alpha": 0.2, "positive": positive, "max_iter": 10_000}
     theirs = sparse_encode(X - 0.5, atoms, algorithm="lasso_cd", **options)
     assert np.allclose(_sparse_codes(X - 0.5, atoms, 0.2, positive, sweeps=200), theirs, atol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("method", PEERS)
+@together("method", PEERS)
 def test_peers_foretell_without_looking(X, method):
     settings = {name: values[-1] for name, values in GRIDS["paper"][method].items()}
     settings |= dict.fromkeys(FIXED[method], 3)
@@ -159,7 +139,7 @@ def test_peers_foretell_without_looking(X, method):
     assert np.allclose(one.foretell(X)[:, 5], one.foretell(flipped)[:, 5])
     assert not np.allclose(one.rebuild(X), one.rebuild(flipped))
     for made in (one.rebuild(X), one.foretell(X)):
-        assert made.shape == X.shape and np.all((made >= 0) & (made <= 1))
+        assert made.shape == X.shape and 0 <= made.min() <= made.max() <= 1
 
 
 def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
@@ -173,13 +153,10 @@ def test_the_machine_s_conditional_probability_is_that_of_its_energy(X):
 
 def test_metrics_are_within_sense(quick_record):
     record = load_record(quick_record("quadrants", "quadrants"))
-    assert len(record.parts) == len(LEARNERS) * len(STARTS) + 1 + 2 + len(PEERS)
     for name, part in record.parts.items():
         metrics = part["metrics"]
         if part["parameters"]["kind"] == "recovery":
-            steps = len(metrics["steps"])
-            assert record.array(name, "templates").shape == (2, steps, 8, 36)
-            assert np.shape(metrics["found"]) == (2, steps) and np.max(metrics["found"]) <= 8
+            assert np.max(metrics["found"]) <= 8
             assert np.all(np.array(metrics["rebuilt"])[:, 1:] < 36 * math.log(2) + 5)
         else:
             assert all(min(metrics[aim]["foretold"]) > 12.54 for aim in AIMS)

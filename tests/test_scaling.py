@@ -3,7 +3,6 @@ table of benchmarks.
 """
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from conftest import together
 
 from capslit.capsules.engine import CapsuleRegression
 from capslit.experiments import scaling
-from capslit.experiments.records import load_record, perform
+from capslit.experiments.records import load_record
 from capslit.experiments.scaling import AMOUNTS, MACHINE, SCALING, Case
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -22,21 +21,22 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 def test_functions_are_called_in_turns_and_the_shortest_time_counts(monkeypatch):
     clock = [0.0]
-    called = []
+    called = ""
     monkeypatch.setattr(scaling.time, "perf_counter", lambda: clock[0])
 
     def takes(name, *seconds):
         left = list(seconds)
 
         def call():
-            called.append(name)
+            nonlocal called
+            called += name
             clock[0] += left.pop(0)
 
         return call
 
     best = scaling.in_turns(takes("a", 3, 1, 2), takes("b", 5, 9, 7), rounds=3)
     assert best.tolist() == [1, 5]
-    assert "".join(called) == "ababab"
+    assert called == "ababab"
 
 
 @together("n, hands", [(1_000, 1), (20_000, 1), (20_000, 2)])
@@ -59,14 +59,6 @@ def test_blocks_and_examples_are_those_of_the_engine(n, hands, monkeypatch):
     assert done["read"] == 4 * 6 * done["capsules"] / 3
 
 
-def test_the_checks_are_not_fitted_to():
-    parts = {part.name: part.parameters for part in SCALING.parts("digits", "paper")}
-    checks = parts.pop("checks")["cases"]
-    fitted = [case for settings in parts.values() for case in settings.get("cases", ())]
-    assert len(fitted) > 35
-    assert not any(case in fitted for case in checks)
-
-
 def test_a_cluster_leaves_the_environment_as_it_was():
     """What processes inherit that are started later, such as the number of threads, must not come
     from Dask.
@@ -78,16 +70,16 @@ def test_a_cluster_leaves_the_environment_as_it_was():
     assert dict(os.environ) == before
 
 
-def test_the_experiment_in_seconds(tmp_path):
+def test_the_checks_are_not_fitted_to_and_the_quick_record_is_complete(quick_record):
+    parts = {part.name: part.parameters for part in SCALING.parts("digits", "paper")}
+    checks = parts.pop("checks")["cases"]
+    fitted = [case for settings in parts.values() for case in settings.get("cases", ())]
+    assert len(fitted) > 35 and not any(case in fitted for case in checks)
     pytest.importorskip("distributed", reason="Dask is not installed; pip install capslit[dask]")
-    record = load_record(perform("scaling", SCALING, "digits", profile="quick", out=tmp_path))
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"scaling-digits-quick.json", "scaling-digits-quick.npz"}
+    record = load_record(quick_record("scaling"))
     # Times differ from run to run; all else must be the same again
     assert all(name.rsplit("/", 1)[1].startswith("seconds") for name in record.arrays)
     cases, seconds = scaling.measured(record)
-    curves = scaling._curves(True)
-    assert len(cases) == sum(len(curves[name]) for name in curves if name != "checks")
     assert len(seconds) == len(cases)
     assert np.all(seconds > 0)
     assert {case.where for case in cases} == {"memory", "file", "cluster"}
@@ -107,7 +99,7 @@ def benchmarks(monkeypatch):
 
 
 def test_rows_of_the_table(benchmarks, capsys):
-    numbers = (("this", 0.5, "that", 1.0), ("more", 2.0, "less", 1.3), ("free", 7.0, "any"))
+    numbers = [("this", 0.5, "that", 1.0), ("more", 2.0, "less", 1.3), ("free", 7.0, "any")]
     rows = [benchmarks.Row(*row) for row in numbers]
     assert [row.met for row in rows] == [True, False, True]
     assert benchmarks.show(iter(rows)) == rows
@@ -146,13 +138,12 @@ def test_every_benchmark_is_in_the_table_and_has_its_form(benchmarks, tmp_path):
     assert rates.keys() == MACHINE.keys()
     assert min(rates.values()) > 0
     assert not any(tmp_path.iterdir())
-    files = {path.stem for path in BENCHMARKS.glob("[!_]*.py")} - {"run", "gpu"}
-    assert files == set(run.MODULES)
-    for name in files:
-        text = (BENCHMARKS / f"{name}.py").read_text()
-        assert re.search(r"^def rows\(", text, re.MULTILINE)
-        assert "alone(" in text
-        assert "from _table import Row" in text
+    files = {path.stem: path.read_text() for path in BENCHMARKS.glob("[!_]*.py")}
+    assert files.keys() == {*run.MODULES, "run", "gpu"}
+    for name in run.MODULES:
+        assert "\ndef rows(" in files[name]
+        assert "alone(" in files[name]
+        assert "from _table import Row" in files[name]
     command = [sys.executable, BENCHMARKS / "run.py", "cats"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import together
 
 from capslit.data.datasets import load_digits
 from capslit.experiments.records import load_record
@@ -16,7 +17,6 @@ from capslit.experiments.scenes import (
     METHODS,
     Found,
     SceneSearch,
-    _agreement,
     _rates,
     _Scenes,
     handwritten,
@@ -37,16 +37,6 @@ def problem():
     return templates, make_scenes(templates, 11, 2, SHAPE, 0.1, rng).noisy
 
 
-def composed_by_hand(templates, p, experts):
-    "The composed probabilities of experts (k, row, column)."
-    composed = np.full(SHAPE, p[0])
-    for k, row, column in experts:
-        for i, j in np.ndindex(templates.shape[1:]):
-            place = row + i, column + j
-            composed[place] = max(composed[place], p[templates[k, i, j]])
-    return composed
-
-
 def placed(found, i):
     "The experts (k, row, column) of a scene."
     return [tuple(map(int, one)) for one in zip(*(a[i] for a in found[:3])) if one[0] >= 0]
@@ -54,9 +44,8 @@ def placed(found, i):
 
 def test_digits_are_black_and_white_and_in_the_middle():
     data = load_digits()
-    images = handwritten(data.images[:40], data.scale)
-    assert images.shape == (40, 16, 16) and images.dtype == bool
-    for image in images:
+    for image in handwritten(data.images[:40], data.scale):
+        assert image.shape == (16, 16) and image.dtype == bool
         for axis in (0, 1):
             inked = np.flatnonzero(image.any(axis=axis))
             assert inked[0] + inked[-1] in (14, 15)
@@ -77,10 +66,10 @@ def test_scenes_are_black_where_the_largest_template_says_so():
     templates = np.array([[[19, 0], [5, 19]], [[10, 10], [0, 0]]])
     made = make_scenes(templates, 4000, 2, (2, 2), 0.0, rng)
     assert np.array_equal(made.clean, made.noisy) and not made.rows.any() and not made.columns.any()
-    for a, b in ((0, 0), (0, 1), (1, 1)):
-        scenes = made.clean[np.all(np.sort(made.digits, axis=1) == (a, b), axis=1)]
-        expected = np.maximum(templates[a], templates[b]) / LEVELS
-        assert np.all(np.abs(scenes.mean(axis=0) - expected) < 0.06)
+    expected = np.max(templates[made.digits], axis=1) / LEVELS
+    for same in (True, False):
+        pairs = (made.digits[:, 0] == made.digits[:, 1]) == same
+        assert np.all(np.abs(np.mean((made.clean - expected)[pairs], axis=0)) < 0.06)
     flipped = make_scenes(np.zeros((1, 2, 2), int), 2000, 1, (6, 6), 0.2, rng)
     assert not flipped.clean.any() and abs(flipped.noisy.mean() - 0.2) < 0.01
 
@@ -99,48 +88,18 @@ def test_scenes_of_given_images_count_what_is_shared():
     assert 0 < made.shared.sum() < made.inked.sum()
 
 
-@pytest.mark.parametrize(
-    "reading", [("original", 1e-9), ("original", 0.2), ("truncated",), ("mixture", 0.6)]
-)
-def test_gains_are_differences_of_likelihoods(problem, reading):
+@together("reading", [("original", 1e-9), ("original", 0.15), ("truncated",), ("mixture", 0.6)])
+def test_pursuit_records_its_gains_and_a_price_ends_it_earlier(problem, reading):
+    "The chapter compares the experts with those of plain matching pursuit."
     templates, scenes = problem
-    p = read(*reading)
-    search = SceneSearch(templates, p, SHAPE)
-    found = search.pursue(scenes, 2)
-    composed = search.compose(found)
-    gains = search.all_gains(scenes, composed)
-
-    def score(scene, experts):
-        black = composed_by_hand(templates, p, experts)
-        return np.sum(np.log(np.where(scene, black, 1 - black)))
-
-    assert gains.shape == (6, 7, 11, 3)
-    for i in range(4):
-        experts = placed(found, i)
-        before = score(scenes[i], experts)
-        assert np.isclose(search.log_likelihood(scenes, composed)[i], before)
-        for k, row, column in ((0, 0, 0), (1, 5, 6), (2, 3, 2)):
-            rise = score(scenes[i], [*experts, (k, row, column)]) - before
-            assert np.isclose(gains[row, column, i, k], rise, atol=1e-3)
-        # A scene alone is resolved as among others
-        assert placed(search.pursue(scenes[i : i + 1], 2), 0) == experts
-
-
-def test_pursuit_adds_the_best_and_stops_when_nothing_gains(problem):
-    templates, scenes = problem
-    search = SceneSearch(templates, read("original", 0.15), SHAPE)
+    search = SceneSearch(templates, read(*reading), SHAPE)
     found = search.pursue(scenes, 30)
-    before = search.compose(found.first(0))
-    for j in range(found.experts.shape[1]):
-        after = search.compose(found.first(j + 1))
-        largest = search.all_gains(scenes, before).max(axis=(0, 1, 3))
-        rise = search.log_likelihood(scenes, after) - search.log_likelihood(scenes, before)
-        is_there = found.experts[:, j] >= 0
-        assert np.allclose(rise, found.gains[:, j], atol=1e-3)
-        assert np.allclose(rise[is_there], largest[is_there], atol=1e-3)
-        assert np.all(largest[~is_there] <= LEAST + 1e-3)
-        before = after
-    assert search.all_gains(scenes, before).max() <= LEAST + 1e-3
+    steps = [search.compose(found.first(j)) for j in range(found.experts.shape[1] + 1)]
+    rises = np.diff([search.log_likelihood(scenes, composed) for composed in steps], axis=0)
+    assert np.allclose(rises.T, found.gains, atol=1e-3)
+    assert search.all_gains(scenes, steps[-1]).max() <= LEAST + 1e-3
+    for i in (0, 9):  # a scene alone is resolved as among others
+        assert placed(search.pursue(scenes[i : i + 1], 30), 0) == placed(found, i)
     for price in (0.5, 3.0, 50.0):
         dear = search.pursue(scenes, 30, price)
         worth = found.worth(price)
@@ -184,50 +143,35 @@ def test_iteration_takes_away_what_later_experts_make_superfluous():
     assert np.isclose(search.price, math.log(2 * 5 * 7))
 
 
-@pytest.mark.parametrize(
-    "experts, rows, columns, expected",
+@together(
+    "digits, rows, experts, found_at, tolerance, expected",
     [
-        ([2, 5], [10, 20], [10, 20], [True, True]),
-        ([5, 2], [22, 8], [18, 12], [True, True]),
-        ([2, 2], [10, 10], [10, 11], [True, False]),
-        ([2, -1], [13, -1], [10, -1], [False, False]),
-        ([2, 5], [20, 10], [20, 10], [False, False]),
+        ([2, 5], [10, 20], [5, 2], [22, 8], 2, [True, True]),
+        ([2, 5], [10, 20], [2, -1], [13, -1], 2, [False, False]),
+        ([4, 4], [10, 12], [4, 4], [12, 14], 2, [True, True]),
+        ([4, 4], [10, 12], [4, 4], [10, 13], 0, [True, False]),
     ],
 )
-def test_a_digit_is_found_by_its_own_kind_nearby(experts, rows, columns, expected):
-    digits, *places = np.array([[[2, 5]], [[10, 20]], [[10, 20]]])
-    scene = _Scenes(None, None, digits, *places, None, None)
-    found = Found(*np.array([[experts], [rows], [columns]]), None)
-    is_found, detected = judge(found, scene)
-    assert is_found.tolist() == [expected] and detected.tolist() == [sum(k >= 0 for k in experts)]
+def test_the_largest_matching_of_digits_with_their_own_kind_nearby_counts(
+    digits, rows, experts, found_at, tolerance, expected
+):
+    scene = _Scenes(None, None, *np.array([[digits], [rows], [[0, 0]]]), None, None)
+    found = Found(*np.array([[experts], [found_at], [[0, 0]]]), None)
+    is_found, detected = judge(found, scene, tolerance)
+    assert is_found.tolist() == [expected] and detected == np.sum(found.experts >= 0)
 
 
-def test_one_expert_stands_for_one_digit_and_the_matching_is_the_largest():
-    twins = _Scenes(None, None, *np.array([[[4, 4]], [[10, 12]], [[10, 10]]]), None, None)
-    for rows, tolerance, n_found in (([11], 2, 1), ([12, 14], 2, 2), ([10, 13], 0, 1)):
-        found = Found(np.full((1, len(rows)), 4), np.array([rows]), np.array([[10]]), None)
-        assert judge(found, twins, tolerance)[0].sum() == n_found
-
-
-def test_rates_and_their_errors():
+def test_rates_have_errors_over_scenes_and_are_those_of_the_quick_record(quick_record):
     is_found = np.array([[True, True], [True, False], [True, True], [False, False]])
-    detected = np.array([2, 3, 4, 0])
-    expected = {"found": 0.625, "all": 0.5, "perfect": 0.25, "false": 1.0, "detected": 2.25}
-    expected |= {"all_se": 0.25, "found_se": np.std([1, 0.5, 1, 0]) / 2}
-    rates = _rates(is_found, detected)
-    assert {name: rates[name] for name in expected} == pytest.approx(expected)
-    assert _agreement(is_found, detected) == pytest.approx(10 / 17)
-
-
-def test_quick_run(quick_record):
+    rates = _rates(is_found, np.array([2, 3, 4, 0]))
+    assert (rates["all"], rates["all_se"], rates["detected"]) == (0.5, 0.25, 2.25)
+    assert rates["found_se"] == pytest.approx(np.std([1, 0.5, 1, 0]) / 2)
     record = load_record(quick_record("scenes"))
     for name, part in record.parts.items():
         settings = part["parameters"]
         metrics = part["metrics"]
         for method in METHODS:
             seen, detected = (record.array(name, f"{method} {a}") for a in ("seen", "detected"))
-            assert seen.shape == (settings["n"], settings["n_digits"])
-            assert detected.max() <= settings["most"] and np.all(detected >= seen.sum(axis=1))
             rates = _rates(seen, detected)
             assert {key: metrics[method][key] for key in rates} == pytest.approx(rates)
         assert metrics["tuned background"]["value"] < 0.5

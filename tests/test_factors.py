@@ -1,7 +1,6 @@
 """Lines and shapes: the data, the measure of what is recovered, and the quick experiments."""
 
 import numpy as np
-import pytest
 from conftest import together
 
 from capslit.data.datasets import load_lines, load_shapes

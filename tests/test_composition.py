@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pytest
 from conftest import together
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from capslit.composition.estimator import CompositionalModel, _add_statistics, pose_moments
@@ -96,14 +95,12 @@ def test_a_step_with_turns_by_definition(rule):
     places = np.zeros((3, 3))
     for n, j in np.argwhere(found.experts >= 0):
         k, pose = found.experts[n, j], found.poses[n, j]
-        R = ((highest[n] == j) | (lowest[n] == j)).astype(float)
-        S[k] += TURNS.pull_back((R * X[n])[None], [pose])[0]
-        N[k] += TURNS.pull_back(R[None], [pose])[0]
-        cos, sin = (
-            np.cos(np.deg2rad(TURNS.poses[pose, 2])),
-            np.sin(np.deg2rad(TURNS.poses[pose, 2])),
-        )
-        places[k, :2] += np.array([[cos, sin], [-sin, cos]]) @ TURNS.poses[pose, :2]
+        owned = ((highest[n] == j) | (lowest[n] == j)).astype(float)
+        S[k] += TURNS.pull_back((owned * X[n])[None], [pose])[0]
+        N[k] += TURNS.pull_back(owned[None], [pose])[0]
+        *place, angle = TURNS.poses[pose]
+        cos, sin = np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))
+        places[k, :2] += [[cos, sin], [-sin, cos]] @ np.array(place)
     sums = model.count(templates, X, found)
     assert np.any(TURNS.poses[found.poses[found.experts >= 0], 2])
     assert np.allclose(sums.ink, S) and np.allclose(sums.counts, N)
@@ -145,19 +142,16 @@ def test_owners_at_the_edges():
     assert highest.tolist() == [[-1, 0, 0]] and lowest.tolist() == [[-1, -1, -1]]
 
 
-@together("start", [0.02, 0.5])
-def test_online_goes_on_from_a_pixel_that_nobody_had_owned(start):
-    model = Compositions("maximum", 0.02)
-    rng = np.random.default_rng(0)
-    experts = Experts(np.full((1, 1, 5), start), np.full((1, 1, 5), 2.0))
-    ink = np.zeros(5)
+def test_online_goes_on_from_a_pixel_that_nobody_had_owned():
+    model, rng = Compositions("maximum", 0.02), np.random.default_rng(0)
+    experts = Experts(np.array([[[0.02, 0.5, 0.02, 0.5]]]), np.full((1, 1, 4), 2.0))
+    ink = np.zeros(4)
     for step in range(1, 8):
-        x = 0.3 * rng.integers(0, 2, 5)
+        x = 0.3 * rng.integers(0, 2, 4)
         ink += x
-        experts = model.update(experts, counted(x, np.full(5, 0.3)))
-        batch = model.m_step(experts, counted(ink, np.full(5, 0.3 * step)))
-        assert np.allclose(experts.templates, batch.templates)
-        assert np.allclose(experts.counts, batch.counts)
+        experts = model.update(experts, counted(x, np.full(4, 0.3)))
+        batch = model.m_step(experts, counted(ink, np.full(4, 0.3 * step)))
+        assert np.allclose(experts, batch)
 
 
 @RULES
@@ -175,10 +169,9 @@ def test_a_new_expert_learns_from_its_example_and_leaves_the_rest_to_the_others(
 
 
 def test_the_misfit_is_what_coins_would_gain():
-    x = np.array([[1.0, 1, 0, 0]])
-    mu = np.array([[0.9, 0.2, 0.9, 0.1]])
-    assert np.allclose(misfit(x, mu), np.log(0.5 / 0.2) + np.log(0.5 / 0.1))
-    assert np.allclose(misfit(x, mu, "maximum"), np.log(0.5 / 0.2))
+    x, mu = np.array([[1.0, 1, 0, 0]]), np.array([[0.9, 0.2, 0.9, 0.1]])
+    assert np.allclose(misfit(x, mu), -np.log([0.4, 0.2]).sum())
+    assert np.allclose(misfit(x, mu, "maximum"), -np.log(0.4))
     assert np.isfinite(misfit(np.ones((1, 3)), np.zeros((1, 3))))[0]
 
 
@@ -189,8 +182,8 @@ def test_a_new_expert_must_be_worth_its_announcement():
     X[0, 3] = 0
     for transforms, n in ((None, 2), (wide, 1)):
         model = make(transforms=transforms)
-        worth = misfit(X, model.explain(start.templates[0], X).composed)[0]
-        assert np.log(2) < worth < np.log(2 * 36)
+        composed = model.explain(start.templates[0], X).composed
+        assert np.log(2) < misfit(X, composed)[0] < np.log(2 * 36)
         assert learn_online(model, start, X, 5).templates.shape[1] == n
 
 
@@ -258,8 +251,9 @@ def test_moments_of_poses_and_their_sums():
     assert all(np.allclose(a, b) for a, b in zip(halves, whole))
     found = model.explain(templates, images)
     order = np.argsort(found.experts, axis=1)
-    assert np.all(np.take_along_axis(found.experts, order, axis=1) == [0, 1])
-    rows = T.poses[np.take_along_axis(found.poses, order, axis=1)]
+    experts, poses = (np.take_along_axis(part, order, axis=1) for part in found[:2])
+    assert np.all(experts == [0, 1])
+    rows = T.poses[poses]
     mean, covariance = pose_moments(whole)
     assert np.allclose(mean, rows.mean(axis=0))
     assert np.allclose(covariance, np.cov(rows.reshape(12, 6).T, ddof=0))
@@ -278,15 +272,14 @@ def test_a_lone_expert_is_a_count_and_must_pay_for_what_it_says():
     X[:20, 2] = 0
     everybody = np.ones((40, 1), bool)
     for maximum, q in ((True, 0.02), (False, 0.5)):
-        start = np.full((1, 4), max(q, 0.3))
-        free = exact_templates(start, everybody, X, Charge(q, 1.0, None), maximum)[0]
-        least = q if maximum else 0
-        assert np.allclose(free, np.maximum((X.sum(axis=0) + 2 * q) / 42, least))
+        given = np.full((1, 4), max(q, 0.3)), everybody, X
+        free = exact_templates(*given, Charge(q, 1.0, None), maximum)[0]
+        assert np.allclose(free, np.maximum((X.sum(axis=0) + 2 * q) / 42, q * maximum))
         charge = Charge(q, 1.0, np.log(4))
-        priced = exact_templates(start, everybody, X, charge, maximum)[0]
+        priced = exact_templates(*given, charge, maximum)[0]
         assert priced[0] == free[0] and priced[2] == (free[2] if maximum else 0.5)
         assert (priced[1] == q) == maximum
-        assert np.all(exact_templates(start, ~everybody, X, charge) == q)
+        assert np.all(exact_templates(given[0], ~everybody, X, charge) == q)
     told = 40 * np.log(41 / 42) + charge.prior(41 / 42) - _mixed(40, 0, 1.0) + np.log(4)
     assert charge.price(40, 40) == pytest.approx(told)
 
@@ -294,7 +287,7 @@ def test_a_lone_expert_is_a_count_and_must_pay_for_what_it_says():
 def test_opinions_are_the_same_with_black_and_white_exchanged():
     rng = np.random.default_rng(1)
     charge = Charge(0.4, 1.0, 1.0)
-    U, L = rng.random((2, 6, 9)) * [[[0.6]], [[0.4]]] + [[[0.4]], [[0.0]]]
+    U, L = 0.4 + rng.random((2, 6, 9)) * [[[0.6]], [[-0.4]]]
     others = _Others(U, L, rng.integers(0, 9, (6, 9)), np.full((6, 1), 9))
     now = rng.random(9)
     mirrored = _best_opinions(others.mirrored(), 1 - now, charge.mirrored())
@@ -326,13 +319,12 @@ def planted(seed, side=16, n=60, K=3):
 
 def test_planted_bars_are_found_and_their_number():
     found = numbers = 0
-    for seed in range(10):
+    for seed in range(5):
         X, parts = planted(seed)
         model = fitted(X, 3, rule="maximum")
         found += all(np.any(np.all((model.templates_ > 0.5) == part, axis=1)) for part in parts)
-        if seed < 5:
-            numbers += len(fitted(X, rule="maximum").templates_) == 3
-    assert found >= 9 and numbers >= 4
+        numbers += len(fitted(X, rule="maximum").templates_) == 3
+    assert found == 5 and numbers >= 4
 
 
 def test_eight_quadrants_are_found_without_a_hint():
@@ -360,22 +352,21 @@ def test_the_search_of_many_experts_and_of_few_images():
 def halves(n, side, seed=0):
     "Images (n, side²) of two halves, each black, white or noise."
     rng = np.random.default_rng(seed)
-    level = np.repeat(rng.choice([0, 1, 0.5, 0.5], (n, 2)), side // 2, axis=1)
-    return (rng.random((n, side, side)) < level[:, None]).reshape(n, -1).astype(float)
+    level = np.repeat(rng.choice([0, 1, 0.5, 0.5], (n, 2)), side**2 // 2, axis=1)
+    return (rng.random(level.shape) < level).astype(float)
 
 
 def test_what_bars_are_learned_and_drawn():
     model = fitted(bars(16, 1), rule="maximum", transforms=Transforms((8, 8), shifts=2))
     others = bars(50, 2)
-    assert model.converged_ and -model.score(others) < 3
+    assert -model.score(others) < 3
     assert sorted(np.round(model.templates_).sum(axis=1).tolist()) == [5, 6]
     codes = model.transform(others)
-    assert codes.shape == (50, 8) and np.all(codes[:, :2] == 1)
     composed = model.inverse_transform(codes)
     assert np.allclose(bernoulli_log_likelihood(others, composed), model.score_samples(others))
     images, drawn = model.sample(200)
-    assert images.shape == (200, 64) and np.all(np.isin(images, [0, 1]))
-    assert np.all(drawn[:, :2] == 1)
+    assert np.all(np.isin(images, [0, 1]))
+    assert np.all(codes[:, :2] == 1) and np.all(drawn[:, :2] == 1)
     assert np.allclose(drawn[:, 2:].mean(axis=0), model.pose_mean_.ravel(), atol=0.3)
     assert np.allclose(np.cov(drawn[:, 2:].T), model.pose_covariance_, atol=0.3)
     mean, covariance = model.pose_distribution([1])
@@ -480,12 +471,8 @@ def test_partial_fit_goes_on_where_it_was():
     ],
 )
 def test_grey_images_are_refused_without_a_threshold(factor, message):
-    strict = CompositionalModel(2, init="online", binarize=None, n_jobs=1)
-    X = problem()[0]
-    same = clone(strict).set_params(binarize=0.0).fit(X)
-    assert np.array_equal(strict.fit(X).templates_, same.templates_)
     with pytest.raises(ValueError, match=message):
-        strict.fit(factor * X)
+        fitted(factor * problem()[0], 2, init="online", binarize=None)
 
 
 @together("rule, background", [("maximum", 0.01), ("max_minus_min", 0.5)])
@@ -509,14 +496,7 @@ def covered(n, seed):
     return (ink ^ (rng.random(ink.shape) < 0.02)).astype(float), shapes.reshape(2, -1)
 
 
-def opposed(n, seed):
-    "Images (n, 36) whose halves are black, white or noise."
-    rng = np.random.default_rng(seed)
-    level = np.repeat(rng.choice([0, 1, 0.5, 0.5], (n, 2)), 18, axis=1)
-    return (rng.random((n, 36)) < level).astype(float)
-
-
-@pytest.mark.parametrize("n_experts", [2, None])
+@together("n_experts", [2, None])
 def test_the_rule_is_chosen_by_images_left_out(n_experts):
     X, shapes = covered(150, 0)
     ink = fitted(X, n_experts)
@@ -526,11 +506,9 @@ def test_the_rule_is_chosen_by_images_left_out(n_experts):
     assert np.array_equal(ink.score_samples(X), same.score_samples(X))
     nearest = np.corrcoef(ink.templates_, shapes)[-2:, :-2].max(axis=1)
     assert len(ink.templates_) == 2 and nearest.min() > 0.98
-    halves = fitted(opposed(100, 3), 4 if n_experts else None)
-    assert halves.rule_ == "max_minus_min"
 
 
-def test_a_chosen_rule_is_kept_where_learning_goes_on_and_in_files(tmp_path):
+def test_a_chosen_rule_is_kept_and_without_a_choice_it_is_max_minus_min(tmp_path):
     X = covered(150, 0)[0]
     model = fitted(X, 2)
     model.save(tmp_path / "model.npz")
@@ -538,12 +516,10 @@ def test_a_chosen_rule_is_kept_where_learning_goes_on_and_in_files(tmp_path):
     assert loaded.rule_ == "maximum"
     assert np.array_equal(loaded.score_samples(X), model.score_samples(X))
     assert model.partial_fit(X[:5]).rule_ == "maximum"
-    assert model.fit(opposed(100, 3)).rule_ == "max_minus_min"  # chosen anew
-
-
-def test_where_no_rule_can_be_chosen_it_is_max_minus_min():
-    X = covered(150, 0)[0]
-    assert fitted(X[:20], 2).rule_ == "max_minus_min"
-    assert fitted(X, 2, background=0.5).rule_ == "max_minus_min"
-    assert CompositionalModel(2).partial_fit(X[:5]).rule_ == "max_minus_min"
-    assert fitted(X, 2, rule="maximum").rule_ == "maximum"
+    for other in (
+        model.fit(halves(100, 6, 3)),  # chosen anew
+        fitted(X[:20], 2),
+        fitted(X, 2, background=0.5),
+        CompositionalModel(2).partial_fit(X[:5]),
+    ):
+        assert other.rule_ == "max_minus_min"

@@ -1,7 +1,6 @@
 """Mixtures of linear manifolds on the engine: recognition, acceleration, empty components."""
 
 import numpy as np
-import pytest
 from conftest import together
 
 from capslit import em
@@ -50,7 +49,7 @@ def settings_of(seed, scale=1.0):
     )
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@together("noise", NOISES)
 def test_recognition_against_the_joint_density(noise):
     model, parameters, _ = problem(1, noise)
     R, covariance = model.recognition(parameters)
@@ -93,7 +92,7 @@ def test_what_is_inadmissible_gains_nothing():
     assert np.allclose(model.e_step(wrong, data).bound, model.e_step(right, data).bound)
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@together("noise", NOISES)
 def test_an_empty_component_takes_half_of_the_heaviest(noise):
     model, parameters, (X, _, _) = problem(2, noise, n=200)
     wide = ManifoldParameters(*(np.repeat(leaf[:, :1], 4, axis=1) for leaf in parameters))

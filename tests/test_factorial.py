@@ -27,20 +27,15 @@ def quantizer(d=2, k=3, **settings):
 
 
 def sums(n=60, p=5, shape=(2, 3), noise=0.1, seed=0):
-    "Sums of random causes, and the causes (n, d)."
+    "Sums of random causes."
     rng = np.random.default_rng(seed)
-    causes, states = (
-        rng.standard_normal((*shape, p)),
-        rng.integers(
-            shape[1],
-            size=(n, shape[0]),
-        ),
-    )
+    causes = rng.standard_normal((*shape, p))
+    states = rng.integers(shape[1], size=(n, shape[0]))
     made = np.sum(causes[np.arange(shape[0]), states], axis=1)
-    return made + noise * rng.standard_normal((n, p)), states
+    return made + noise * rng.standard_normal((n, p))
 
 
-BASE = sums()[0]
+BASE = sums()
 BITS = (BASE > 0).astype(float)
 
 
@@ -71,12 +66,15 @@ def test_densities_and_states_by_definition(observable, priors):
     assert np.array_equal(model.predict(X), states.reshape(60, 2, 3).argmax(axis=2))
     assert np.allclose(model.inverse_transform(S), mean)
     assert np.isclose(model.lower_bound_, model.score(X), atol=1e-3)
+    assert len(model.history_["objective"]) == model.n_iter_
+    assert np.isclose(model.history_["objective"].max() / len(X), model.lower_bound_)
+    assert (model.noise_variance_ is None) == (observable != "gaussian")
     if observable == "gaussian":  # what all share is divided equally
         assert np.allclose(np.ptp(model.components_.mean(axis=1), axis=0), 0, atol=1e-6)
 
 
 def test_scores_beyond_enumeration_are_bounds():
-    X = sums(50, 6, (3, 3))[0]
+    X = sums(50, 6, (3, 3))
     for e_step in ("mean_field", "truncated", "gibbs"):
         model = quantizer(20, 3, e_step=e_step, max_iter=3).fit(X)
         assert not model.exact_scores_
@@ -84,23 +82,11 @@ def test_scores_beyond_enumeration_are_bounds():
 
 
 def test_the_best_of_several_starts_is_kept():
-    X = sums(150, 6, (3, 3))[0]
+    X = sums(150, 6, (3, 3))
     settings = {"init": "random", "random_state": 3}
     many = quantizer(3, 3, n_init=8, **settings).fit(X)
     first = quantizer(3, 3, n_init=1, **settings).fit(X)
     assert many.lower_bound_ > first.lower_bound_ + 1e-3
-
-
-@pytest.mark.parametrize("seed", [2001, 2005])
-def test_the_default_starts_find_planted_causes(seed):
-    rng = np.random.default_rng(seed)
-    d, k, p = 3, 4, 16
-    causes, states = rng.normal(size=(d, k, p)), rng.integers(k, size=(300, d))
-    X = np.sum(causes[np.arange(d), states], axis=1) + 0.3 * rng.normal(size=(300, p))
-    assert quantizer(d, k, n_init=10).fit(X).noise_variance_ < 0.1  # 0.09 is the truth
-    assert quantizer(d, k, n_init=1).fit(X).noise_variance_ > 0.2
-    if seed == 2001:
-        assert quantizer(d, k, n_init=10, init="kmeans").fit(X).noise_variance_ > 0.15
 
 
 def test_short_runs_are_for_several_default_starts(monkeypatch):
@@ -118,7 +104,7 @@ def test_short_runs_are_for_several_default_starts(monkeypatch):
 
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
 def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
-    X = sums(200, 4, (2, 3), noise=1.0)[0]
+    X = sums(200, 4, (2, 3), noise=1.0)
     plain, fast = (
         quantizer(priors="learned", tol=1e-7, max_iter=2000, acceleration=how).fit(X)
         for how in (None, acceleration)
@@ -131,33 +117,26 @@ def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
 @together("inference", [MeanField(1), Truncated(2)], ids=repr)
 @together("acceleration", [Squarem(), Anderson()], ids=repr)
 def test_a_leap_that_is_discarded_is_not_remembered(inference, acceleration):
-    X = sums(100, 4, (3, 3), noise=0.7)[0]
-    model = FactorialVectorModel(
-        3,
-        3,
-        inference,
-        noise="learned",
-        priors="learned",
-        n_examples=100,
-    )
+    X = sums(100, 4, (3, 3), noise=0.7)
+    settings = {"noise": "learned", "priors": "learned", "n_examples": 100}
+    model = FactorialVectorModel(3, 3, inference, **settings)
     start, data = model.initialise(X, 4, 0), (X, None, np.arange(100))
     settings = {"rounds": [em.Round(99)], "max_iter": 60, "n_threads": 1}
     history = em.fit(model, start, data, acceleration=acceleration, **settings).history
-    accepted = np.array(history["accepted"]).astype(bool)
-    for q in range(4):
-        path = history["objective"][accepted[:, q], q]
-        assert np.all(np.diff(path) >= -1e-9 * np.abs(path[1:]))
+    accepted = history["accepted"] == 1
+    for path, kept in zip(history["objective"].T, accepted.T):
+        assert np.all(np.diff(path[kept]) >= -1e-9 * np.abs(path[kept][1:]))
     assert not np.all(accepted)
 
 
-@pytest.mark.parametrize("e_step", ["mean_field", Truncated(3)], ids=str)
+@together("e_step", [MeanField(3), Truncated(3)])
 def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(
     e_step, tmp_path, monkeypatch
 ):
     "Some blocks have then already written where they end; that must not count."
-    X, path = sums(300, 6, (3, 3), noise=0.7)[0], tmp_path / "causes.npz"
+    X, path = sums(300, 6, (3, 3), noise=0.7), tmp_path / "causes.npz"
     monkeypatch.setattr(FactorialVectorModel, "block_rows", lambda self, parameters: 64)
-    settings = {"e_step": e_step, "tol": 0.0, "patience": 99, "max_iter": 12}
+    settings = {"e_step": e_step, "tol": 0.0, "patience": 99, "max_iter": 8}
     straight = quantizer(3, 3, **settings).fit(X)
     calls, plain = [], module._posterior
 
@@ -175,22 +154,16 @@ def test_a_run_that_is_interrupted_within_an_e_step_resumes_to_the_same_bits(
     assert np.array_equal(resumed.history_["objective"], straight.history_["objective"])
 
 
-def test_noise_may_be_known():
+def test_noise_may_be_known_and_the_e_step_changed_after_learning():
     assert np.isclose(quantizer(noise=0.04).fit(BASE).noise_variance_, 0.04)
-    assert quantizer().fit(BASE).noise_variance_ < 0.02
-    assert quantizer(observable="bernoulli").fit(BITS).noise_variance_ is None
-
-
-def test_settings_of_the_e_step_may_change_after_learning():
     model = quantizer().fit(BASE)
+    assert model.noise_variance_ < 0.02
     exact = model.transform(BASE)
-    assert np.allclose(
-        exact,
-        model.set_params(e_step=Truncated(9), n_vectors=7).transform(BASE),
-    )
+    model.set_params(e_step=Truncated(9), n_vectors=7)
+    assert np.allclose(exact, model.transform(BASE))
 
 
-@pytest.mark.parametrize("e_step", [Truncated(9), MeanField(7), Gibbs(3, 1), Exact()], ids=str)
+@together("e_step", [Truncated(9), MeanField(7), Gibbs(3, 1), Exact()])
 def test_files_with_the_settings_of_all_e_steps_as_parameters_are_read(e_step, tmp_path):
     path = tmp_path / "model.npz"
     model = quantizer(e_step=e_step, max_iter=2).fit(BASE)
@@ -205,11 +178,3 @@ def test_files_with_the_settings_of_all_e_steps_as_parameters_are_read(e_step, t
     found = FactorialVectorQuantizer.load(path)
     assert found.e_step == e_step
     assert np.array_equal(found.transform(BASE), model.transform(BASE))
-
-
-@together("settings", [{}, {"init": "points"}, {"priors": "learned"}])
-def test_the_bound_is_the_best_objective_of_an_example(settings):
-    X = sums(100, 6, (3, 3))[0]
-    model = quantizer(3, 3, **settings).fit(X)
-    assert len(model.history_["objective"]) == model.n_iter_
-    assert np.isclose(model.history_["objective"].max() / len(X), model.lower_bound_)

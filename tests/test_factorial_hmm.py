@@ -49,7 +49,7 @@ def every_path(parameters, q, Y):
     return paths, joint - 0.5 * (error + Y.size * (log_noise + np.log(2 * np.pi)))
 
 
-@together("seed", range(10))
+@together("seed", range(8))
 def test_states_likelihoods_and_best_paths_are_those_of_all_paths(seed):
     "Sequences of several lengths, impossible transitions; the mean field stays below."
     rng = np.random.default_rng(seed)
@@ -60,8 +60,7 @@ def test_states_likelihoods_and_best_paths_are_those_of_all_paths(seed):
     parameters = random_parameters(rng, d, k, p, s=2, zeros=seed % 4 == 3)
     Y = 1.5 * rng.normal(size=(3, T, p))
     (states, likelihood), (expected, bound) = (
-        model.infer(parameters, Y, lengths)
-        for model in (FactorialChains(), FactorialChains("mean_field"))
+        FactorialChains(e_step).infer(parameters, Y, lengths) for e_step in ("exact", "mean_field")
     )
     likelihood, bound = np.sum(likelihood, axis=1), np.sum(bound, axis=1)
     best = most_probable_path(ChainParameters(*(leaf[:1] for leaf in parameters)), Y, lengths)
@@ -96,9 +95,9 @@ def test_memory_is_that_of_the_active_problems():
     model = FactorialChains("mean_field", n_sweeps=3, sweep_tol=0, sequences=(4, 6, 2, 2))
     start, found, all_found = (model.warm_starts(3) for _ in range(3))
     model.with_memory(start, all_found).e_step(parameters, (Y, None, np.arange(4)))
-    chosen, rows = ChainParameters(*(leaf[[0, 2]] for leaf in parameters)), np.array([2, 0, 3, 1])
+    chosen, rows = ChainParameters(*(leaf[[0, 2]] for leaf in parameters)), [2, 0, 3, 1]
     model = model.with_memory(start, found).select(np.array([0, 2]))
-    model.e_step(chosen, (Y[rows], None, rows))
+    model.e_step(chosen, (Y[rows], None, np.array(rows)))
     assert np.all(found[1] == 0.5)
     assert np.all(start == 0.5)
     assert np.allclose(found[[0, 2]], all_found[[0, 2]], rtol=0, atol=1e-12)
@@ -146,23 +145,23 @@ def test_impossible_and_sharp_observations():
 # ── the estimator
 
 
+LENGTHS = [40] * 10
+
+
 @pytest.fixture(scope="module")
 def fitted():
     "Models of both E-steps and their observations: one chain stays, the other runs in a circle."
     rng, eye = np.random.default_rng(1), np.eye(3)
     A = np.array([0.9 * eye + 0.05 * (1 - eye), 0.3 * eye + 0.7 * np.roll(eye, 1, axis=1)])
-    W = 1.5 * rng.normal(size=(1, 6, 3))
-    with np.errstate(divide="ignore"):
-        truth = ChainParameters(
-            np.full((1, 2, 3), -np.log(3)),
-            np.log(A)[None],
-            W,
-            np.log([0.16]),
-        )
+    truth = ChainParameters(
+        np.full((1, 2, 3), -np.log(3)),
+        np.log(np.maximum(A, 1e-300))[None],
+        1.5 * rng.normal(size=(1, 6, 3)),
+        np.log([0.16]),
+    )
     X = simulate(truth, 10, 40, 1)[0].reshape(400, 3)
-    settings = {"n_init": 6, "random_state": 0}
     return {
-        e_step: FactorialHMM(2, 3, e_step=e_step, **settings).fit(X, lengths=[40] * 10)
+        e_step: FactorialHMM(2, 3, e_step=e_step, n_init=6, random_state=0).fit(X, lengths=LENGTHS)
         for e_step in ("exact", "mean_field")
     }, X
 
@@ -170,8 +169,7 @@ def fitted():
 @E_STEPS
 def test_noise_and_reconstructions_are_those_of_the_truth(fitted, e_step):
     model, X = fitted[0][e_step], fitted[1]
-    lengths = [40] * 10
-    error = X - model.inverse_transform(model.transform(X, lengths))
+    error = X - model.inverse_transform(model.transform(X, LENGTHS))
     assert abs(np.sqrt(model.noise_variance_) - 0.4) < 0.03
     assert abs(np.sqrt(np.mean(error**2)) - 0.4) < 0.05
     assert np.allclose(model.weights_.sum(axis=1), 0, atol=1e-9)
@@ -181,7 +179,7 @@ def test_noise_and_reconstructions_are_those_of_the_truth(fitted, e_step):
     assert np.all(np.diff(path) > -1e-8 * np.abs(path[1:]))
     assert np.isclose(path.max() / len(X), model.lower_bound_)
     rounding = 1e-6 if e_step == "exact" else 0.1
-    assert model.score(X, lengths=lengths) > model.lower_bound_ - rounding
+    assert model.score(X, lengths=LENGTHS) > model.lower_bound_ - rounding
 
 
 @E_STEPS
@@ -212,10 +210,8 @@ def test_score_and_decode_by_brute_force(fitted):
     )
     away = X - model.intercept_
     prefixes = [logsumexp(every_path(parameters, 0, away[:T])[1]) for T in range(1, 5)]
-    assert np.allclose(
-        np.cumsum(model.score_samples(X)),
-        prefixes,
-    )  # each given those before it
+    # each given those before it
+    assert np.allclose(np.cumsum(model.score_samples(X)), prefixes)
     paths, joint = every_path(parameters, 0, away)
     best, states = model.decode(X)
     assert np.isclose(best, joint.max())
@@ -240,7 +236,7 @@ def test_log_densities_of_far_observations(fitted, e_step):
     """
     model, X = fitted[0][e_step], np.zeros((4, 3))
     near = model.score_samples(X)
-    for size in (1e120, 1e145, 1e150, 1e200):
+    for size in (1e145, 1e200):
         X[2, 1] = size
         log_densities = model.score_samples(X)
         distance = size / np.sqrt(model.noise_variance_)

@@ -1,6 +1,7 @@
 """Mixtures of linear manifolds and classes by their densities, against brute force."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -46,23 +47,16 @@ def refused(call, model, message):
     assert pickle.dumps(vars(model)) == before
 
 
-def log_density(model, X, more_noise=0.0):
-    "Log-densities (n,) under a mixture of factor analysers, from its public attributes."
-    parts = zip(model.means_, model.loadings_, model.noise_variances_ + more_noise)
-    joint = [multivariate_normal(mu, G @ G.T + np.diag(v)).logpdf(X) for mu, G, v in parts]
-    return logsumexp(np.stack(joint, axis=1) + np.log(model.weights_), axis=1)
+def log_joint(model, X, more_noise=0.0):
+    "Log-densities (n, m) with each component, by its public attributes."
+    parts = zip(model.weights_, model.means_, model.loadings_, model.noise_variances_ + more_noise)
+    joint = [
+        np.log(w) + multivariate_normal(mu, G @ G.T + np.diag(v)).logpdf(X) for w, mu, G, v in parts
+    ]
+    return np.stack(joint, axis=1)
 
 
 # ── densities
-
-
-@pytest.mark.parametrize("noise", ["diagonal", "isotropic"])
-def test_as_many_factors_as_features_make_any_covariance_in_a_step(noise):
-    X = blobs()
-    X = np.column_stack([X, X.sum(axis=1) + 1e-2 * X[::-1, 0]])  # nearly on a plane
-    one = factors(1, X.shape[1], noise=Noise(noise, added=0)).fit(X)
-    assert np.allclose(one.get_covariance()[0], np.cov(X.T, ddof=0), rtol=1e-6)
-    assert one.n_iter_ < 10
 
 
 @pytest.mark.parametrize("noise", ["diagonal", "isotropic"])
@@ -70,18 +64,10 @@ def test_densities_and_codes_by_definition(noise):
     X = blobs()
     model = factors(noise=noise).fit(X)
     C, means, G = model.covariances_, model.means_, model.loadings_
-    parts = zip(model.weights_, means, C)
-    joint = np.stack(
-        [np.log(w) + multivariate_normal(mu, c).logpdf(X) for w, mu, c in parts],
-        1,
-    )
+    joint = log_joint(model, X)
     log_p = logsumexp(joint, axis=1)
     q = np.exp(joint - log_p[:, None])
-    codes = np.einsum(
-        "njp,jpr->njr",
-        X[:, None] - means,
-        np.linalg.solve(C, G),
-    )  # GᵀC⁻¹(x − μ)
+    codes = np.einsum("njp,jpr->njr", X[:, None] - means, np.linalg.solve(C, G))  # GᵀC⁻¹(x − μ)
     assert np.allclose(C, G @ G.mT + model.noise_variances_[:, :, None] * np.eye(5))
     assert np.allclose(model.score_samples(X), log_p)
     assert np.isclose(model.score(X), log_p.mean())
@@ -95,81 +81,47 @@ def test_densities_and_codes_by_definition(noise):
     assert np.allclose(np.ptp(model.noise_variances_, axis=1), 0) == (noise == "isotropic")
 
 
-@pytest.mark.parametrize("hard", [False, True])
-def test_pca_by_definition(hard):
-    X = blobs()
-    model = MixtureOfPCA(
-        2,
-        2,
-        responsibilities="hard" if hard else "soft",
-        random_state=0,
-    ).fit(X)
-    U, v = model.components_, model.temperature_
-    assert np.allclose(U @ U.mT, np.eye(2))
+@together("responsibilities", ["soft", "hard"])
+@together("p, r", [(1, 1), (2, 1), (2, 2), (5, 2)])
+def test_pca_by_definition(responsibilities, p, r):
+    "The score is a log-density; that across the manifolds has no cost of codes."
+    X = blobs(p=p)
+    model = MixtureOfPCA(2, r, responsibilities=responsibilities, random_state=0).fit(X)
+    U, v, noise = model.components_, model.temperature_, model.noise_variances_
+    assert np.allclose(U @ U.mT, np.eye(r))
     inside = np.einsum("njp,jrp,jrq->njq", X[:, None] - model.means_, U, U)
     error = np.sum((X[:, None] - model.means_ - inside) ** 2, axis=2)
     assert np.allclose(np.sum((X[:, None] - model.reconstruct(X)) ** 2, axis=2), error)
-    assert np.array_equal(model.predict(X), error.argmin(axis=1))
-    density = (
-        np.max(
-            -error / (2 * v),
-            axis=1,
-        )
-        if hard
-        else logsumexp(-error / (2 * v), axis=1)
-    )
-    assert np.allclose(
-        model.score_across(X),
-        density - np.log(2) - 1.5 * np.log(2 * np.pi * v),
-    )
+    if r < p:
+        assert np.array_equal(model.predict(X), error.argmin(axis=1))
+    across = (np.max if responsibilities == "hard" else logsumexp)(-error / (2 * v), axis=1)
+    across -= np.log(2) + (p - r) / 2 * np.log(2 * np.pi * v)
+    assert np.allclose(model.score_across(X), across)
     assert np.isclose(model.weights_.sum(), 1)
-    assert np.all(np.diff(model.explained_variances_, axis=1) <= 0)
-
-
-@pytest.mark.parametrize("hard", ["soft", "hard"])
-@pytest.mark.parametrize("p, r", [(1, 1), (2, 1), (2, 2), (5, 2)])
-def test_the_score_of_pca_is_a_log_density(hard, p, r):
-    X = blobs(120, p)
-    model = MixtureOfPCA(2, r, responsibilities=hard, random_state=0).fit(X)
-    joint = []
-    for j, U in enumerate(model.components_):
-        noise = model.noise_variances_[j]
-        C = (U.T * (model.explained_variances_[j] - noise)) @ U + noise * np.eye(p)
-        joint.append(np.log(model.weights_[j]) + multivariate_normal(model.means_[j], C).logpdf(X))
+    spread = model.explained_variances_ - noise[:, None]
+    C = U.mT * spread[:, None] @ U + noise[:, None, None] * np.eye(p)
+    parts = zip(model.weights_, model.means_, C)
+    joint = [np.log(w) + multivariate_normal(mu, S).logpdf(X) for w, mu, S in parts]
     assert np.allclose(model.score_samples(X), logsumexp(joint, axis=0))
-    if p < 3:
-        ticks = np.arange(-30, 30, 0.1)
-        grid = np.stack(np.meshgrid(*[ticks] * p), axis=-1).reshape(-1, p)
-        assert np.isclose(np.sum(np.exp(model.score_samples(grid))) * 0.1**p, 1, atol=0.01)
 
 
-def test_samples_of_pca_have_its_moments():
-    X = blobs(300)
-    drawn, _ = MixtureOfPCA(1, 3, random_state=0).fit(X).sample(40_000)
-    found, wanted = (np.linalg.eigvalsh(np.cov(a.T, bias=True))[-3:] for a in (drawn, X))
-    assert np.allclose(found, wanted, rtol=0.05)
+def test_variances_of_one_pca_are_eigenvalues_and_few_may_be_enough():
+    X = blobs(200) * [10, 1, 1, 0.1, 0.1]
+    values = np.linalg.eigvalsh(np.cov(X.T, ddof=0))[::-1]
+    model = MixtureOfPCA(1, 3, random_state=0).fit(X)
+    assert np.allclose(model.explained_variances_[0], values[:3])
+    assert np.allclose(model.noise_variances_[0], values[3:].mean())
+    drawn = np.cov(model.sample(40_000)[0].T)
+    assert np.allclose(np.linalg.eigvalsh(drawn)[:1:-1], values[:3], rtol=0.05)
+    model = MixtureOfPCA(1, 4, explained_variance=0.9).fit(X)
+    needed = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
+    assert np.count_nonzero(model.explained_variances_) == needed < 4
+    assert not np.any(model.components_[0, needed:])
+    assert model.transform(X).shape == (200, 4)
+    assert not np.any(model.transform(X)[:, needed:])
 
 
-def test_equal_noise_is_probabilistic_pca():
-    noise = Noise("isotropic", added=0, minimum=0)
-    ours = factors(
-        1,
-        5,
-        noise=noise,
-        tol=1e-11,
-        max_iter=5000,
-        acceleration="squarem",
-    ).fit(DIGITS)
-    values, vectors = np.linalg.eigh(np.cov(DIGITS.T, bias=True))
-    rest, vectors = values[:-5].mean(), vectors[:, -5:]
-    best = (vectors * (values[-5:] - rest)) @ vectors.T + rest * np.eye(64)
-    assert np.allclose(ours.get_covariance()[0], best, atol=1e-5)
-    pca = MixtureOfPCA(1, 5).fit(DIGITS)
-    assert np.allclose(pca.explained_variances_[0], values[:-6:-1])
-    assert np.allclose(pca.noise_variances_[0], rest)
-
-
-@pytest.mark.parametrize("r", [1, 2, 4, 5])
+@together("r", [1, 2, 4, 5])
 def test_a_component_starts_as_probabilistic_pca(r):
     """Tipping and Bishop: the noise is the mean of the p − r eigenvalues left over, and loadings
     have the others less the noise.
@@ -184,17 +136,6 @@ def test_a_component_starts_as_probabilistic_pca(r):
     assert np.allclose(mean, X.mean(axis=0))
     assert np.allclose(loadings @ loadings.T, expected, atol=1e-8)
     assert np.allclose(variances, np.maximum(left, noise / 10))
-
-
-def test_directions_beyond_the_share_of_variance_are_given_up():
-    X = blobs(200) * [10, 1, 1, 0.1, 0.1]
-    model = MixtureOfPCA(1, 4, explained_variance=0.9).fit(X)
-    values = np.sort(np.linalg.eigvalsh(np.cov(X.T)))[::-1]
-    needed = int(np.searchsorted(np.cumsum(values) / values.sum(), 0.9)) + 1
-    assert np.count_nonzero(model.explained_variances_) == needed < 4
-    assert not np.any(model.components_[0, needed:])
-    assert model.transform(X).shape == (200, 4)
-    assert not np.any(model.transform(X)[:, needed:])
 
 
 def test_tangents_turn_the_directions():
@@ -212,16 +153,20 @@ def test_tangents_turn_the_directions():
 # ── starts, courses, noise
 
 
-@pytest.mark.parametrize("model", [factors(), MixtureOfPCA(2, 2)], ids=lambda m: type(m).__name__)
+@together("model", [factors(), MixtureOfPCA(2, 2)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_starts_that_are_given(model):
     X = blobs(90)
     means = np.stack([X[:30].mean(axis=0), X[30:].mean(axis=0)])
     model = clone(model).set_params(means_init=means, max_iter=1)
     first = clone(model).fit(X)
-    again = clone(model).set_params(random_state=1, n_init=3).fit(X)
-    assert np.array_equal(first.means_, again.means_)  # nothing is drawn, so one start is all
     assert np.allclose(first.means_, means, atol=1.0)
+    for settings in ({}, {"n_components": 1, "means_init": None}):  # nothing is drawn: one start
+        one, same = (
+            clone(model).set_params(**settings, random_state=seed, n_init=n).fit(X)
+            for seed, n in ((0, 1), (1, 3))
+        )
+        assert np.array_equal(one.transform(X), same.transform(X))
     if isinstance(model, MixtureOfFactorAnalyzers):
         tilted = clone(model).set_params(weights_init=[0.999, 0.001]).fit(X)
         assert tilted.weights_[0] > first.weights_[0]
@@ -247,18 +192,12 @@ def test_starts_that_are_given_and_what_is_left_open():
 
 @pytest.mark.parametrize("acceleration", ["squarem", "anderson"])
 def test_accelerations_find_no_worse_and_stay_admissible(acceleration):
+    X = np.c_[blobs(200), np.zeros(200)]
     settings = {"noise": Noise(added=0, minimum=0.01), "tol": 1e-5}
-    plain = factors(5, 3, **settings).fit(DIGITS)
-    fast = factors(5, 3, acceleration=acceleration, **settings).fit(DIGITS)
-    assert fast.lower_bound_ > plain.lower_bound_ - 0.1
-    assert fast.n_iter_ < plain.n_iter_
-    small = blobs(200, 6)
-    settings = {"noise": Noise(added=0.1), "tol": 1e-5}
-    same, quick = (factors(acceleration=how, **settings).fit(small) for how in (None, acceleration))
-    assert quick.lower_bound_ > same.lower_bound_ - 1e-4 and quick.n_iter_ < same.n_iter_
+    plain, fast = (factors(acceleration=how, **settings).fit(X) for how in (None, acceleration))
+    assert fast.lower_bound_ > plain.lower_bound_ - 1e-4 and fast.n_iter_ < plain.n_iter_
     assert abs(np.sum(fast.weights_) - 1) < 1e-12
-    least = 0.01 * np.mean(np.var(DIGITS, axis=0))
-    assert np.min(fast.noise_variances_) >= least * (1 - 1e-12)
+    assert np.min(fast.noise_variances_) >= 0.01 * np.mean(np.var(X, axis=0)) * (1 - 1e-12)
 
 
 def test_a_common_unit_of_noise():
@@ -276,51 +215,54 @@ def test_a_common_unit_of_noise():
 # ── what is left open
 
 
-def left_out(r):
-    "Log-densities (n, n_shares) of examples left out, by hand: less noise is learned, more added."
-    least = factors(2, r, noise=Noise(added=SHARES[0], unit=1.0))
+def of_shares(fitted, X, shares=SHARES):
+    "Log-densities (n, n_shares) where less noise was learned with, and more is added."
+    more = [share - SHARES[0] for share in shares]
+    return logsumexp([log_joint(fitted, X, noise) for noise in more], axis=2).T
+
+
+def left_out(least):
+    "Those of examples left out, by hand."
     found = np.empty((len(SCALED), len(SHARES)))
     for own, held in _fifths(SCALED, None):
-        fitted = clone(least).fit(SCALED[own])
-        for k, share in enumerate(SHARES):
-            found[held, k] = log_density(fitted, SCALED[held], share - SHARES[0])
+        found[held] = of_shares(clone(least).fit(SCALED[own]), SCALED[held])
     return found
 
 
 def test_noise_left_open_is_that_of_examples_left_out():
-    model = factors(2, 2).fit(SCALED)
-    best = np.argmax(left_out(2).sum(axis=0))
+    model = factors().fit(SCALED)
+    least = factors(noise=Noise(added=SHARES[0], unit=1.0))
+    best = np.argmax(left_out(least).sum(axis=0))
     assert model.added_noise_ == SHARES[best]
     assert 0 < best < len(SHARES) - 1
-    same = factors(2, 2, noise=Noise(added=model.added_noise_)).fit(SCALED)
+    same = factors(noise=Noise(added=model.added_noise_)).fit(SCALED)
     assert np.array_equal(same.loadings_, model.loadings_)
     order = np.random.default_rng(0).permutation(len(SCALED))
     for X, w in ((np.tile(SCALED, (2, 1)), None), (SCALED[order], None), (SCALED, np.full(150, 2))):
-        assert factors(2, 2).fit(X, sample_weight=w).added_noise_ == model.added_noise_
+        assert factors().fit(X, sample_weight=w).added_noise_ == model.added_noise_
 
 
 def test_a_stack_is_the_weighted_sum_of_members_and_beats_each_on_examples_left_out():
     model = factors(2, 1, stacked=True).fit(SCALED)
     weights = np.array([member["weight"] for member in model.stack_])
     shares = [member["added_noise"] for member in model.stack_]
-    whole = factors(2, 1, noise=Noise(added=SHARES[0], unit=1.0)).fit(SCALED)
-    members = [log_density(whole, SCALED, share - SHARES[0]) for share in shares]
+    least = factors(2, 1, noise=Noise(added=SHARES[0], unit=1.0))
+    each = left_out(least)
+    members = of_shares(least.fit(SCALED), SCALED, shares)
     assert len(weights) > 1
     assert np.isclose(weights.sum(), 1)
-    expected = logsumexp(np.stack(members, axis=1) + np.log(weights), axis=1)
-    assert np.allclose(model.score_samples(SCALED), expected)
-    each = left_out(1)
+    assert np.allclose(model.score_samples(SCALED), logsumexp(members + np.log(weights), axis=1))
     kept = each[:, [SHARES.index(share) for share in shares]]
     total = logsumexp(kept + np.log(weights), axis=1)
     assert np.isclose(total.mean(), model.lower_bound_)
     assert total.mean() > each.mean(axis=0).max()
     ratios = np.exp(each - total[:, None]).mean(axis=0)  # no weights gain more than a nat
     assert np.log(ratios.max()) * len(SCALED) <= 1
-    assert model.n_parameters_ == whole.n_parameters_ + len(weights) - 1
+    assert model.n_parameters_ == least.n_parameters_ + len(weights) - 1
 
 
 def test_a_stack_is_saved_and_refuses_what_it_cannot_do(tmp_path, capsys):
-    X = blobs()
+    X = blobs(60, 3)
     model = factors(1, "auto", noise="auto", stacked=True).fit(X)
     assert capsys.readouterr().out == ""
     model.save(tmp_path / "stack.npz")
@@ -334,12 +276,12 @@ def test_a_stack_is_saved_and_refuses_what_it_cannot_do(tmp_path, capsys):
     model.set_params(warm_start=False)
     refused(lambda: model.fit(X, checkpoint=tmp_path / "c.npz"), model, "checkpoint")
     assert not hasattr(model.set_params(stacked=False).fit(X), "stack_")
-    nothing = factors(2, 1, stacked=True, noise=Noise(added=0.1))
-    refused(lambda: nothing.fit(X), nothing, 'nothing is "auto".*n_components="auto"')
     factors(1, "auto", stacked=True, verbose=1).fit(X)
     lines = capsys.readouterr().out.splitlines()
     assert any("left out" in line for line in lines)
     assert any(line.startswith("learned from all examples") for line in lines)
+    nothing = factors(stacked=True, noise=Noise(added=0.1))
+    refused(lambda: nothing.fit(X), nothing, 'nothing is "auto".*n_components="auto"')
 
 
 def test_sizes_and_noise_are_chosen_where_values_are_missing():
@@ -348,12 +290,12 @@ def test_sizes_and_noise_are_chosen_where_values_are_missing():
     heaps = rng.standard_normal((90, 1)) * [1, 1, 0] + 0.1 * rng.standard_normal((90, 3))
     heaps[:45] += [0, 0, 5]
     gappy = np.where(rng.random(heaps.shape) < 0.2, np.nan, heaps)
-    alone = MixtureOfFactorAnalyzers("auto", "auto", random_state=0).fit(gappy)
+    alone = factors("auto", "auto").fit(gappy)
     assert alone.n_components_ == 2 and alone.n_factors_ == 1
     # the first column is nearly the second, up to noise
     filled = np.isnan(gappy[:, 0]) & ~np.isnan(gappy[:, 1])
     assert np.std((alone.impute(gappy) - heaps)[filled, 0]) < 0.25
-    stacked = clone(alone).set_params(stacked=True).fit(gappy)
+    stacked = factors(2, "auto", stacked=True).fit(gappy)
     assert np.isclose(sum(member["weight"] for member in stacked.stack_), 1)
     assert stacked.score(heaps) > alone.score(heaps) - 0.1
 
@@ -366,8 +308,7 @@ def test_a_stack_of_too_few_examples_is_one_model():
     (member,) = model.stack_
     noise = Noise(member["noise"], member["added_noise"])
     alone = factors(1, member["n_factors"], noise=noise).fit(X)
-    assert model.lower_bound_ == alone.lower_bound_
-    assert np.isfinite(alone.lower_bound_)
+    assert model.lower_bound_ == alone.lower_bound_ > -np.inf
     assert np.allclose(model.score(X), alone.score(X))
     factors(5, 1).fit(blobs()[:6])  # four fifths have fewer than five examples
 
@@ -392,20 +333,15 @@ def test_any_density_and_any_labels(density, names):
     assert model.counts_.tolist() == [50, 50, 50]
     # of PCA, the density across the manifold
     score = "score_across" if isinstance(density, MixtureOfPCA) else "score_samples"
-    own = [getattr(clone(model.densities_[c]).fit(X[y == c]), score)(X) for c in range(3)]
-    joint = np.stack(own, axis=1) + np.log(1 / 3)
+    own = [getattr(clone(each).fit(X[y == c]), score)(X) for c, each in enumerate(model.densities_)]
+    joint = np.stack(own, axis=1) - np.log(3)
     assert np.allclose(model.predict_joint_log_proba(X), joint)
-    assert np.allclose(
-        model.predict_log_proba(X),
-        joint - logsumexp(joint, axis=1, keepdims=True),
-    )
+    assert np.allclose(model.predict_log_proba(X), log_softmax(joint, axis=1))
     assert np.array_equal(model.predict(X), names[joint.argmax(axis=1)])
     grown = ClassConditionalClassifier(density).fit(X[y != 1], names[y[y != 1]])
-    others = [pickle.dumps(density) for density in grown.densities_]
     grown.add_class(X[y == 1], names[1])
     assert grown.classes_.tolist() == names.tolist()
     assert grown.classes_.dtype.kind == model.classes_.dtype.kind
-    assert [pickle.dumps(grown.densities_[c]) for c in (0, 2)] == others
     assert np.array_equal(grown.predict_proba(X), model.predict_proba(X))
 
 
@@ -449,11 +385,14 @@ def test_shrinkage_keeps_the_mean_variance_within_the_classes():
     X, y = load_wine(return_X_y=True)
     model = ClassConditionalClassifier().fit(X, y)
     assert 0 < model.common_[0] < 1
-    share = np.bincount(y) / len(y)
-    within = [np.cov(X[y == c].T, ddof=0) for c in range(3)]
-    learned = [density.covariances_[0] for density in model.densities_]
-    traces = [share @ np.trace(each, axis1=1, axis2=2) for each in (learned, within)]
-    assert np.isclose(*traces, rtol=1e-4)
+    learned, within = (
+        np.average([np.trace(S) for S in each], weights=np.bincount(y))
+        for each in (
+            [density.covariances_[0] for density in model.densities_],
+            [np.cov(X[y == c].T, ddof=0) for c in range(3)],
+        )
+    )
+    assert np.isclose(learned, within, rtol=1e-4)
 
 
 def test_priors():
@@ -461,12 +400,9 @@ def test_priors():
     rows = np.flatnonzero((y > 0) | (np.arange(150) < 60))
     model = ClassConditionalClassifier(MixtureOfPCA()).fit(X[rows], y[rows])
     shares, given = np.bincount(y[rows]) / len(rows), [0.2, 0.3, 0.5]
-    for priors, p in (("empirical", shares), ("uniform", np.full(3, 1 / 3)), (given, given)):
-        expected = model.log_densities(X) + np.log(p)
-        assert np.allclose(
-            model.set_params(priors=priors).predict_joint_log_proba(X),
-            expected,
-        )
+    for priors, p in (("empirical", shares), ("uniform", 1 / 3), (given, given)):
+        joint = model.set_params(priors=priors).predict_joint_log_proba(X)
+        assert np.allclose(joint, model.log_densities(X) + np.log(p))
     with pytest.raises(ValueError, match="priors"):
         model.add_class(X[:20], 9)
 
@@ -489,40 +425,24 @@ def test_rejects():
     model = ClassConditionalClassifier(density, cv=4).fit(X[::2], y[::2])
     assert not model.rejects(X, density=0).any()
     assert model.rejects(X, density=0, probability=1).all()
-    unseen = [X[1::2][y[1::2] == c] for c in range(3)]
     for level in (0.05, 0.2, 0.5):
         limits = np.array([np.quantile(own, level) for own in model.levels_])
-        scores = [
-            density.score_samples(own)
-            for density, own in zip(
-                model.densities_,
-                unseen,
-            )
-        ]
-        below = np.array([np.mean(own < limit) for own, limit in zip(scores, limits)])
-        assert np.all(np.abs(below - level) < 0.15)  # of examples not seen, about so many
-        expected = np.all(model.log_densities(X) < limits, axis=1)
-        assert np.array_equal(model.rejects(X, density=level), expected)
+        below = model.log_densities(X) < limits
+        unseen = [np.mean(below[1::2][y[1::2] == c, c]) for c in range(3)]
+        assert np.all(np.abs(np.array(unseen) - level) < 0.15)  # of unseen ones, about so many
+        assert np.array_equal(model.rejects(X, density=level), np.all(below, axis=1))
     unsure = model.predict_proba(X).max(axis=1) <= 0.9
     assert np.array_equal(model.rejects(X, density=0, probability=0.9), unsure)
-    flattered = ClassConditionalClassifier(density).fit(X[::2], y[::2])
-    assert all(np.mean(a) > np.mean(b) for a, b in zip(flattered.levels_, model.levels_))
 
 
-def test_noise_left_open_is_one_for_all_classes_and_of_the_fewest_errors():
-    X, y = DIGITS[:600], LABELS[:600]
-    model = ClassConditionalClassifier(factors(1, 6)).fit(X, y)
+def test_noise_left_open_is_one_for_all_classes():
+    X, y = DIGITS[:300], LABELS[:300]
+    model = ClassConditionalClassifier(factors(1, 2)).fit(X, y)
     chosen = {(d.noise.added, d.noise.unit, d.added_noise_) for d in model.densities_}
     share = model.densities_[0].noise.added
     assert chosen == {(share, float(np.var(X, axis=0).mean()), share)}
     assert 0.03 <= share <= 0.8
-    for noise in (1e-5, 0.01):
-        other = ClassConditionalClassifier(factors(1, 6, noise=Noise(added=noise))).fit(X, y)
-        assert model.score(
-            DIGITS[600:],
-            LABELS[600:],
-        ) > other.score(DIGITS[600:], LABELS[600:])
-    grown = ClassConditionalClassifier(factors(1, 6)).fit(X[y != 3], y[y != 3])
+    grown = ClassConditionalClassifier(factors(1, 2)).fit(X[y != 3], y[y != 3])
     old = grown.densities_[0].added_noise_
     assert grown.add_class(X[y == 3], 3).densities_[3].added_noise_ == old
     few = ClassConditionalClassifier(factors(1, 2))
@@ -532,20 +452,22 @@ def test_noise_left_open_is_one_for_all_classes_and_of_the_fewest_errors():
 
 def test_a_stack_for_each_class_weighs_several_amounts_of_noise():
     density = factors(2, 1, stacked=True)
-    model = ClassConditionalClassifier(density).fit(IRIS, SPECIES)
-    alone = clone(density).fit(IRIS[SPECIES == 1])
-    assert len(model.densities_[1].stack_) > 1
-    assert model.densities_[1].stack_ == alone.stack_
+    model = ClassConditionalClassifier(density).fit(IRIS[50:], SPECIES[50:])
+    alone = density.fit(IRIS[SPECIES == 1])
+    assert model.densities_[0].stack_ == alone.stack_ and len(alone.stack_) > 1
 
 
 def test_weights_count_where_noise_is_chosen_for_all_classes():
     "Examples whose errors weigh nothing have no say; those that weigh most decide."
     noisy = np.concatenate([IRIS, IRIS + 3 * np.random.default_rng(1).normal(size=IRIS.shape)])
-    labels, light = np.tile(SPECIES, 2), np.repeat([1.0, 0.0], len(IRIS))
-    model = ClassConditionalClassifier(factors(1, 1))
+    labels = np.tile(SPECIES, 2)
     lightly, fully, alone = (
-        clone(model).fit(*data).densities_[0].noise
-        for data in ((noisy, labels, light), (noisy, labels, np.ones(300)), (IRIS, SPECIES))
+        ClassConditionalClassifier(factors(1, 1)).fit(*data).densities_[0].noise
+        for data in (
+            (noisy, labels, np.repeat([1.0, 0.0], 150)),
+            (noisy, labels),
+            (IRIS, SPECIES),
+        )
     )
     assert lightly.added == alone.added
     assert np.isclose(lightly.unit, alone.unit)
@@ -576,11 +498,7 @@ def test_densities_that_cannot_be_used():
     X, y = classes()
     T = np.zeros((len(X), 2, X.shape[1]))
     model = ClassConditionalClassifier(GaussianMixture(1, reg_covar=1.0)).fit(X, y)
-    for call in (
-        model.predict,
-        model.log_densities,
-        lambda X, tangents: model.fit(X, y, tangents=T),
-    ):
+    for call in (model.predict, model.log_densities, partial(model.fit, y=y)):
         with pytest.raises(ValueError, match="tangents must be None, since GaussianMixture knows"):
             call(X, tangents=T)
     with pytest.raises(ValueError, match="sample_weight must be None, since FactorAnalysis"):
@@ -594,28 +512,13 @@ def test_densities_that_cannot_be_used():
         model.predict(X)
 
 
-def crossed_groups(seed=6):
-    "Examples (300, 10) of three groups whose factors differ more than their means."
-    rng = np.random.default_rng(seed)
+def test_the_best_of_short_runs_goes_on():
+    "Of three groups whose factors differ more than their means."
+    rng = np.random.default_rng(6)
     means, loadings = 0.4 * rng.normal(size=(3, 10)), rng.normal(size=(3, 10, 2))
     deviation = 0.4 * rng.uniform(0.3, 0.8, size=10)
-    group, factors = rng.integers(3, size=300), rng.normal(size=(300, 2))
-    made = means[group] + np.einsum("nr,npr->np", factors, loadings[group])
-    return made + deviation * rng.normal(size=made.shape)
-
-
-def test_the_best_of_short_runs_goes_on():
-    X = crossed_groups()
-    one = MixtureOfFactorAnalyzers(3, 2, n_init=1, random_state=0).fit(X)
-    best = MixtureOfFactorAnalyzers(3, 2, random_state=0).fit(X)
+    group, h = rng.integers(3, size=300), rng.normal(size=(300, 2))
+    X = means[group] + np.einsum("nr,npr->np", h, loadings[group])
+    X += deviation * rng.normal(size=X.shape)
+    one, best = factors(3, n_init=1).fit(X), factors(3).fit(X)
     assert best.lower_bound_ > one.lower_bound_ + 3
-
-
-def test_given_means_and_one_component_have_one_start():
-    X = crossed_groups()
-    for settings in ({"n_components": 1}, {"n_components": 2, "means_init": X[:2]}):
-        several, single = (
-            MixtureOfFactorAnalyzers(n_factors=2, random_state=0, **settings | more).fit(X)
-            for more in ({}, {"n_init": 1})
-        )
-        assert np.array_equal(several.loadings_, single.loadings_)

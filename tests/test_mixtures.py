@@ -11,10 +11,10 @@ from conftest import together
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.datasets import load_digits, load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Peer
-from sklearn.preprocessing import StandardScaler
 
 from capslit import em
 from capslit.mixtures import GaussianMixture
@@ -49,20 +49,8 @@ def dense(S):
     return S if S.ndim == 3 else np.stack([np.diag(v) for v in S])
 
 
-def digits():
-    "Digits on their first ten axes."
-    X = load_digits().data
-    X = X - X.mean(axis=0)
-    return X @ np.linalg.svd(X, full_matrices=False)[2][:10].T
-
-
-TABLES = {
-    "iris": load_iris().data,
-    "wine": StandardScaler().fit_transform(load_wine().data),
-    "wine as it is": load_wine().data,
-    "digits": digits(),
-}
-TWO_AXES = TABLES["digits"][:, :2]
+IRIS = load_iris().data
+TWO_AXES = PCA(2).fit_transform(load_digits().data)
 
 
 # ── the model on the engine
@@ -82,7 +70,7 @@ def test_an_empty_component_takes_half_of_the_heaviest(kind):
 
 
 @types
-@together("seed", range(5))
+@together("seed", range(3))
 def test_with_added_variance_the_likelihood_less_its_price_hardly_falls(kind, seed):
     parameters, (X, weight) = problem(seed, kind)
     for added, fall in ((1e-6, 1e-7), (0.1, 2e-3)):
@@ -123,10 +111,6 @@ def test_collapse_is_one_clear_error(kind):
     message = "component 0 is singular.*raise reg_covar.*lower n_components"
     with pytest.raises(ValueError, match=message):
         em.fit(Mixtures(kind), start, (X, None), **settings)
-    held = em.fit(Mixtures(kind, reg_covar=1e-4), start, (X, None), **settings)
-    S = dense(held.parameters.covariances[0])[0]
-    assert np.allclose(np.diag(S), 1e-4)
-    assert np.isfinite(held.score[0])
     constant = np.c_[blobs(50), np.full(50, 3.0)]
     follows = np.c_[blobs(50), blobs(50)[:, 0]]
     for data in (constant, follows if kind == "full" else np.full((50, 2), 3.0)):
@@ -137,16 +121,16 @@ def test_collapse_is_one_clear_error(kind):
 # ── beside scikit-learn
 
 
-def common_start(X, kind, m):
+def given_start(X, kind):
     S = np.cov(X.T) if kind in ("full", "tied") else X.var(axis=0)
-    S = {"tied": S, "spherical": np.full(m, np.mean(S))}.get(kind, np.stack([S] * m))
-    return np.full(m, 1 / m), X[:: len(X) // m][:m], S
-
-
-def given_start(X, kind, m=2):
-    weights, means, S = common_start(X, kind, m)
     precisions = np.linalg.inv(S) if kind in ("full", "tied") else 1 / S
-    return {"weights_init": weights, "means_init": means, "precisions_init": precisions}
+    both = {"tied": precisions, "spherical": np.full(2, 1 / np.mean(S))}
+    return {
+        "covariance_type": kind,
+        "weights_init": [0.5, 0.5],
+        "means_init": X[:: len(X) // 2][:2],
+        "precisions_init": both.get(kind, np.stack([precisions] * 2)),
+    }
 
 
 def fitted_parts(model, X, parts=1):
@@ -158,63 +142,11 @@ def fitted_parts(model, X, parts=1):
     return model
 
 
-def peer(X, kind, m, steps, reg_covar=0.0):
-    settings = {"covariance_type": kind, "tol": 0, "reg_covar": reg_covar, "max_iter": steps}
-    return fitted_parts(Peer(m, **settings, **given_start(X, kind, m)), X)
-
-
-def ours(X, kind, m, steps, reg_covar=0.0):
-    "Weights, means and covariances after some steps, and the log-likelihood before the last."
-    origin = X.mean(axis=0)
-    weights, means, S = common_start(X, kind, m)
-    model = Mixtures(kind, reg_covar, origin)
-    here = mixture_parameters(weights[None], (means - origin)[None], S[None])
-    for _ in range(steps):
-        statistics = model.e_step(here, (X, None))
-        here = model.m_step(here, statistics)
-    log_likelihood = statistics.log_likelihood[0] / len(X)
-    return np.exp(here.log_weights[0]), here.means[0] + origin, here.covariances[0], log_likelihood
-
-
-@types
-@together("m", [1, 2])
-@together("name", TABLES)
-@together("reg_covar", [0.0, 1e-3])
-def test_step_by_step_as_scikit_learn(kind, m, name, reg_covar):
-    X = TABLES[name]
-    unit = X.std(axis=0)
-    units = unit**2 if kind == "diag" else np.outer(unit, unit)
-    for steps in (1, 2, 5, 20):
-        weights, means, S, log_likelihood = ours(X, kind, m, steps, reg_covar)
-        theirs = peer(X, kind, m, steps, reg_covar)
-        assert np.allclose(weights, theirs.weights_, rtol=0, atol=1e-8)
-        assert np.allclose(means / unit, theirs.means_ / unit, rtol=0, atol=1e-8)
-        assert np.allclose(S / units, theirs.covariances_ / units, rtol=0, atol=1e-8)
-        scale = max(1, abs(theirs.lower_bound_))
-        assert abs(log_likelihood - theirs.lower_bound_) <= 1e-8 * scale
-
-
-@types
-@pytest.mark.parametrize("offset", [1e4, 1e6])
-def test_an_offset_costs_no_digits_but_those_of_the_data(kind, offset):
-    """Theirs at home, ours far away: the examples themselves have lost digits out there, and no
-    more are lost.
-    """
-    X = np.round(TABLES["iris"] * 2**20) / 2**20  # numbers to which the offset can be added exactly
-    home = peer(X, kind, 2, 5)
-    weights, means, S, log_likelihood = ours(X + offset, kind, 2, 5)
-    assert np.allclose(weights, home.weights_, atol=1e-8)
-    assert np.allclose(S, home.covariances_, atol=1e-8)
-    assert np.allclose(means - offset, home.means_, atol=1e-8)
-    assert np.isclose(log_likelihood, home.lower_bound_, atol=1e-8)
-
-
 @all_types
 def test_the_fit_ends_where_scikit_learn_does(kind):
-    X = TABLES["iris"]
-    settings = {"covariance_type": kind, "tol": 1e-12, "max_iter": 2000}
-    given = given_start(X, kind)
-    a, b = (Model(2, **settings, **given).fit(X) for Model in (GaussianMixture, Peer))
+    X = IRIS
+    given = given_start(X, kind) | {"tol": 1e-12, "max_iter": 2000}
+    a, b = (Model(2, **given).fit(X) for Model in (GaussianMixture, Peer))
     assert abs(a.score(X) - b.score(X)) < 1e-8
     assert a.converged_
     for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
@@ -229,17 +161,17 @@ def test_from_a_given_start_the_estimator_is_where_scikit_learn_is(kind):
     """An iteration of ours is an E-step, and the best parameters seen are kept: one more is needed.
     A warm start goes on from there.
     """
-    given = given_start(TWO_AXES, kind) | {"covariance_type": kind, "tol": 0}
-    settings = given | {"max_iter": 4, "patience": 100, "warm_start": True}
-    model = GaussianMixture(2, **settings)
+    given = given_start(TWO_AXES, kind) | {"tol": 0, "reg_covar": 0.1}
+    settings = given | {"max_iter": 4, "patience": 100}
+    model = GaussianMixture(2, **settings, warm_start=True)
     for steps in (3, 6, 9):
         fitted_parts(model, TWO_AXES)
-        theirs = peer(TWO_AXES, kind, 2, steps, 1e-6)
+        theirs = fitted_parts(Peer(2, **given, max_iter=steps), TWO_AXES)
         for name in ("weights_", "means_", "covariances_"):
             found, wanted = getattr(model, name), getattr(theirs, name)
             assert np.allclose(found, wanted, rtol=0, atol=1e-6), name
     assert model.n_iter_ == 4 == len(model.history_["objective"])  # those of the last fit
-    anew = fitted_parts(GaussianMixture(2, **settings | {"warm_start": False}), TWO_AXES, 3)
+    anew = fitted_parts(GaussianMixture(2, **settings), TWO_AXES, 3)
     assert not np.allclose(anew.means_, model.means_, atol=1e-6)
 
 
@@ -285,101 +217,47 @@ def test_a_warm_start_from_other_shapes_is_refused():
         assert pickle.dumps(vars(model)) == before
 
 
-def test_ending_while_the_objective_falls_is_not_called_convergence():
-    "Wines with 0.3 added to variances of 1: three falls on end, and a better place beyond them."
-    X = TABLES["wine"]
-    hasty = make("full", 3, reg_covar=0.3, init_params="random_from_data")
-    hasty.set_params(random_state=2)
-    message = "reg_covar = 0.3 is large beside the covariances.*lower reg_covar, or raise patience"
-    with pytest.warns(ConvergenceWarning, match=message):
-        hasty.fit(X)
-    path = hasty.history_["objective"] / len(X)
-    assert not hasty.converged_
-    assert np.all(np.diff(path)[-3:] < 0)
-    assert np.isclose(hasty.lower_bound_, path.max())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        others = [
-            clone(hasty).set_params(**change).fit(X)
-            for change in ({"patience": 20}, {"tol": 0.01}, {"reg_covar": 1e-6})
-        ]
-    assert all(other.converged_ for other in others)
-    assert others[0].lower_bound_ > hasty.lower_bound_ + 3e-3
-
-
 @types
-@pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
-def test_densities_by_definition(kind, init):
+def test_densities_by_definition(kind):
     X = blobs()
-    model = make(kind, init_params=init).fit(X)
+    model = make(kind).fit(X)
     S = dense(model.covariances_)
     parts = zip(model.weights_, model.means_, S)
-    joint = np.stack(
-        [np.log(w) + multivariate_normal(mu, C).logpdf(X) for w, mu, C in parts],
-        1,
-    )
+    joint = np.array([np.log(w) + multivariate_normal(mu, C).logpdf(X) for w, mu, C in parts]).T
     log_p = logsumexp(joint, axis=1)
+    q = np.exp(joint - log_p[:, None])
     assert np.allclose(model.score_samples(X), log_p)
     assert np.isclose(model.score(X), log_p.mean())
-    assert np.allclose(model.predict_proba(X), np.exp(joint - log_p[:, None]))
+    assert np.allclose(model.predict_proba(X), q)
     assert np.array_equal(model.fit_predict(X), joint.argmax(axis=1))
-    penalty = model.predict_proba(X).mean(axis=0) @ np.trace(
-        np.linalg.inv(S),
-        axis1=1,
-        axis2=2,
-    )
+    penalty = q.mean(axis=0) @ np.trace(np.linalg.inv(S), axis1=1, axis2=2)
     assert np.isclose(model.lower_bound_, model.score(X) - 0.5e-6 * penalty, rtol=1e-12)
     assert len(model.history_["log_likelihood"]) == model.n_iter_
     assert np.isclose(model.lower_bound_, model.history_["objective"].max() / len(X))
-
-
-@types
-def test_known_parameters_are_found_again(kind):
-    rng = np.random.default_rng(0)
-    A = rng.normal(size=(2, 3, 3)) / 2 + np.eye(3)
-    S = A @ A.mT if kind == "full" else dense(rng.uniform(0.3, 2, (2, 3)))
-    weights, means = np.array([0.35, 0.65]), np.array([[0.0, 0, 0], [3, -2, 2]])
-    by = rng.choice(2, 40_000, p=weights)
-    away = np.linalg.cholesky(S)[by] @ rng.standard_normal((len(by), 3, 1))
-    model = make(kind, tol=1e-7).fit(means[by] + away[..., 0])
-    order = np.argsort(model.weights_)
-    assert np.allclose(model.weights_[order], weights, atol=0.01)
-    assert np.allclose(model.means_[order], means, atol=0.06)
-    assert np.allclose(dense(model.covariances_)[order], S, atol=0.08)
-    drawn, made_by = model.sample(40_000)
+    drawn, made_by = model.sample(20_000)
     assert np.all(np.diff(made_by) >= 0)
-    assert np.allclose(np.bincount(made_by) / 40_000, model.weights_, atol=0.01)
-    for j in range(2):
-        assert np.allclose(
-            np.cov(drawn[made_by == j].T),
-            dense(model.covariances_)[j],
-            atol=0.1,
-        )
+    assert np.allclose(np.bincount(made_by) / 20_000, model.weights_, atol=0.02)
+    for j, C in enumerate(S):
+        assert np.allclose(np.cov(drawn[made_by == j].T), C, atol=0.05 * np.trace(C))
 
 
 @types
 def test_what_is_given_of_a_start_is_used(kind):
     X = blobs()
-    means = X[[0, 1]]
+    means = X[:2]
     one = np.ones((4, 4)) if kind == "full" else np.eye(4)
     P = np.stack([2 * np.eye(4)] * 2) if kind == "full" else np.full((2, 4), 2.0)
-    a, b = (
-        fitted_parts(
-            make(kind, means_init=means, max_iter=1, n_init=n),
-            X,
-        )
-        for n in (1, 5)
-    )
-    assert np.allclose(a.means_, means)
-    assert np.allclose(b.means_, means)
     labels = np.argmin(((X[:, None] - means) ** 2).sum(axis=2), axis=1)
-    assert np.allclose(a.weights_, np.bincount(labels) / len(X))
-    S = np.cov(X[labels == 0].T, ddof=0) * one
-    assert np.allclose(dense(a.covariances_)[0], S, atol=1e-5)
+    for n in (1, 5):
+        model = fitted_parts(make(kind, means_init=means, max_iter=1, n_init=n), X)
+        assert np.allclose(model.means_, means)
+        assert np.allclose(model.weights_, np.bincount(labels) / len(X))
+        S = np.cov(X[labels == 0].T, ddof=0) * one
+        assert np.allclose(dense(model.covariances_)[0], S, atol=1e-5)
     given = {"precisions_init": P, "max_iter": 1}
-    c = fitted_parts(make(kind, weights_init=[0.2, 0.8], **given), X)
-    assert np.allclose(c.weights_, [0.2, 0.8])
-    assert np.allclose(c.precisions_, P)
+    model = fitted_parts(make(kind, weights_init=[0.2, 0.8], **given), X)
+    assert np.allclose(model.weights_, [0.2, 0.8])
+    assert np.allclose(model.precisions_, P)
     zero = fitted_parts(make(kind, weights_init=[0, 1], means_init=means, **given), X)
     assert np.isfinite(zero.score(X))
     assert zero.predict_proba(X)[:, 0].max() < 1e-200

@@ -18,21 +18,25 @@ from capslit.routing.procedure import (
     corrected_procedure,
     _procedure_1,
     em_routing,
-    inverse_temperatures,
     procedure_2,
     procedure_3,
 )
 
 
-@pytest.fixture(scope="module", params=["arrays", "loops"], autouse=True)
+@pytest.fixture(scope="module", params=["arrays", "loops"])
 def way(request):
-    "Every test is made twice; loops serve those calls that they can serve, of whatever size."
+    """Loops serve those calls that they can serve, of whatever size: of NumPy's arrays, or tensors
+    without a gradient.
+    """
     loops = request.param == "loops"
     if loops:
         pytest.importorskip("numba", reason="Numba is not installed; pip install capslit[fast]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "worth_compiling", lambda *sizes: loops)
         yield
+
+
+both = pytest.mark.usefixtures("way")
 
 
 def problem(seed, *batch, n=12, m=3, d=4, dtype=np.float64):
@@ -58,28 +62,7 @@ def close(found, expected, tol=1e-10):
     return all(np.allclose(a, b, rtol=tol, atol=tol) for a, b in zip(found, expected, strict=True))
 
 
-sizes = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
 seeds = st.integers(0, 2**32 - 1)
-batches = st.sampled_from([(), (1,), (3,), (2, 3)])
-
-
-@examples(60)
-@given(seeds, sizes, st.integers(1, 3), batches, st.integers(1, 7), st.booleans())
-def test_agrees_with_the_plain_procedure(seed, size, iterations, batch, rows, listed):
-    n, m, d = size
-    votes, a, beta_u, beta_a = problem(seed, *batch, n=n + 6, m=m, d=d)
-    lambdas = inverse_temperatures(iterations, 0.1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a parent left with one vote collapses
-        expected = plainly(votes, a, beta_u, beta_a, lambdas)
-    mass = np.min(expected[2].sum(axis=-2))
-    if mass < 0.5 or not all(np.all(np.isfinite(part)) for part in expected):
-        return
-    settings = {
-        "inverse_temperature": lambdas if listed else 0.1,
-        "block_bytes": rows * votes[..., 0].nbytes,
-        "variance_floor": 0,
-    }
-    assert close(em_routing(votes, a, beta_u, beta_a, iterations, **settings), expected, 1e-7)
 
 
 def descending(votes, a, beta_u, beta_a, lambdas):
@@ -116,6 +99,7 @@ def test_with_activations_as_exponents(seed, iterations, lam):
     assert np.all(np.diff(energies) < 1e-9 * (1 + np.abs(energies[0])))
 
 
+@both
 def test_batch_axes_blocks_and_betas():
     votes, a, _, _ = problem(0, 5, 7)
     beta_u, beta_a = np.random.default_rng(0).normal(size=(2, 5, 7, 3))
@@ -131,6 +115,7 @@ def test_batch_axes_blocks_and_betas():
     assert close(broadcast, em_routing(votes, a, np.full(3, 0.5), 1))
 
 
+@both
 @together("power", [-300, -150, -40, -12, 12, 40, 150, 300])
 def test_units_are_a_shift_of_beta_u(power):
     c = 10.0**power
@@ -138,14 +123,15 @@ def test_units_are_a_shift_of_beta_u(power):
     for seed in range(6, 10):
         votes, a, beta_u, beta_a = problem(seed)
         routed = em_routing(votes, a, beta_u, beta_a, variance_floor=floor)
+        floor_there = floor and floor * c**2
         with np.errstate(all="raise", under="ignore"):
-            square = c**2 if floor else 1
             scaled = em_routing(
-                c * votes, a, beta_u - np.log(c), beta_a, variance_floor=floor * square
+                c * votes, a, beta_u - np.log(c), beta_a, variance_floor=floor_there
             )
         assert close((scaled.poses / c, *scaled[1:]), routed, 1e-9)
 
 
+@both
 def test_a_silent_child_has_no_say():
     votes, a, beta_u, beta_a = problem(2)
     a[4:] = 0
@@ -156,6 +142,7 @@ def test_a_silent_child_has_no_say():
     assert close((*routed[:2], routed.assignments[:4]), heard)
 
 
+@both
 @together("level", [0, 1e-30])
 def test_parents_of_silent_children(level):
     "Their pose is 0, their width the unit of the problem, and nothing is paid or gained."
@@ -169,6 +156,7 @@ def test_parents_of_silent_children(level):
     assert np.allclose(heard.poses, em_routing(votes, a, 3.0, 50.0, 1).poses, atol=1e-5)
 
 
+@both
 def test_a_parent_that_everybody_shuns_keeps_its_mean():
     "Shares are ratios: R may be too small for the precision, the mean of the votes is not."
     votes = np.random.default_rng(0).normal(size=(10, 2, 16)).astype(np.float32)
@@ -178,18 +166,7 @@ def test_a_parent_that_everybody_shuns_keeps_its_mean():
     assert routed.activations[0] > routed.activations[1] > 0.49
 
 
-def test_printed_procedures_take_batch_axes():
-    rng = np.random.default_rng(0)
-    P = rng.normal(size=(2, 9, 3))
-    weights = rng.random((2, 4))
-    parents = Parents(rng.normal(size=(2, 4, 3)), rng.uniform(0.5, 2, (2, 4, 3)), weights)
-    children = np.full((2, 9), 0.7)
-    whole, R = procedure_3(P, children, parents, 0.1, 0.2, 0.3)
-    for i in range(2):
-        one, S = procedure_2(P[i], Parents(*(leaf[i] for leaf in parents)), 0.1, 0.2, 0.3)
-        assert close([leaf[i] for leaf in whole], one) and np.allclose(R[i], S)
-
-
+@both
 @pytest.mark.parametrize("xp", list(other_namespaces()))
 @together("dtype, tol", [("float32", 1e-4), ("float64", 1e-12)])
 def test_other_array_libraries(xp, dtype, tol):
@@ -201,6 +178,7 @@ def test_other_array_libraries(xp, dtype, tol):
         assert np.allclose(wanted, np.asarray(part), rtol=0, atol=tol)
 
 
+@both
 def test_votes_set_the_precision():
     votes, a, beta_u, beta_a = problem(4)
     exact = em_routing(votes, a, beta_u, beta_a)
@@ -220,15 +198,10 @@ FAULTS = [
         "votes has shape .2, 5, 3, 4, 4.*vectors.*reshape",
         {"votes": np.ones((2, 5, 3, 4, 4)), "activations": np.ones((2, 5))},
     ),
-    ("votes contains", {"votes": np.full((12, 3, 4), np.nan)}),
     ("votes contains", {"votes": np.where(np.arange(4) == 2, -np.inf, np.ones((12, 3, 4)))}),
     ("votes must hold real", {"votes": np.zeros((12, 3, 4), complex)}),
     *(("activations has shape", {"activations": a}) for a in (np.ones(11), 1.0, np.ones((12, 3)))),
-    ("activations must be at least 0", {"activations": -np.ones(12)}),
-    ("beta_u has shape", {"beta_u": np.zeros(2)}),
     ("beta_a has shape", {"beta_a": np.zeros((2, 3))}),
-    ("n_iterations", {"n_iterations": 0}),
-    ("inverse_temperature has shape", {"inverse_temperature": [0.1, 0.2]}),
     ("inverse_temperature must", {"inverse_temperature": -1}),
     ("e_step must be 'factor' or 'exponent'", {"e_step": "sum"}),
     ("variance_floor must", {"variance_floor": -1e-9}),
@@ -277,6 +250,7 @@ SCHEDULES = [(0.0, "factor"), (0.01, "factor"), (100.0, "factor"), (0.01, "expon
 SCHEDULES.append((100.0, "exponent"))
 
 
+@both
 @together("name", adversaries())
 @together("dtype", [np.float32, np.float64])
 def test_no_warning_no_nan(name, dtype):
@@ -293,19 +267,12 @@ def test_no_warning_no_nan(name, dtype):
                 assert np.all(np.abs(routed.poses).max(axis=-1) <= largest)
 
 
-# PyTorch
-
-
-def tensors(torch, *arrays):
-    return [torch.tensor(a, requires_grad=True) for a in arrays]
-
-
 def test_procedures_take_batch_axes():
     rng = np.random.default_rng(0)
-    P, a = rng.normal(size=(2, 5, 9, 3)), rng.random((2, 5, 9))
+    P, votes = rng.normal(size=(2, 5, 9, 3)), rng.normal(size=(2, 5, 9, 4, 3))
+    a, R = rng.random((2, 5, 9)), rng.dirichlet(np.ones(4), (2, 5, 9))
     means, variances = rng.normal(size=(2, 5, 4, 3)), rng.uniform(0.5, 2, (2, 5, 4, 3))
     parents = Parents(means, variances, rng.random((2, 5, 4)))
-    votes, R = rng.normal(size=(2, 5, 9, 4, 3)), rng.dirichlet(np.ones(4), (2, 5, 9))
     prices = (0.1, 0.2, 0.3)
 
     def all_of(P, a, parents, votes, R):
@@ -324,6 +291,18 @@ def test_procedures_take_batch_axes():
             assert np.allclose(whole[1][i], one[1])
 
 
+# PyTorch
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def tensors(torch, *arrays):
+    return [torch.tensor(a, requires_grad=True) for a in arrays]
+
+
 def assert_gradients(torch, given, iterations=3, **settings):
     "By finite differences; the activations may be given without a gradient."
 
@@ -334,28 +313,26 @@ def assert_gradients(torch, given, iterations=3, **settings):
     assert torch.autograd.gradcheck(routing, given, eps=1e-6, atol=1e-5, rtol=1e-4)
 
 
-@together("shape", [(5, 3, 2), (4, 2, 1), (1, 2, 3), (5, 1, 2), (1, 1, 1)])
-@together("iterations", [1, 2, 3])
-def test_gradients_agree_with_finite_differences(shape, iterations):
-    torch = pytest.importorskip("torch")
-    n, m, d = shape
+OF_ALL_SIZES = [(5, 3, 2, 1), (4, 2, 1, 1), (5, 3, 2, 2), (1, 2, 3, 2), (5, 1, 2, 3), (1, 1, 1, 3)]
+
+
+@together("n, m, d, iterations", OF_ALL_SIZES)
+def test_gradients_agree_with_finite_differences(torch, n, m, d, iterations):
     given = tensors(torch, *problem(iterations, 2, n=n, m=m, d=d))
     assert_gradients(torch, given, iterations)
     assert_gradients(torch, given, iterations, e_step="exponent")
 
 
 @together("name", ["all alike", "one parent's alike", "two points", "one dimension", "some silent"])
-def test_gradients_agree_at_the_edges(name):
+def test_gradients_agree_at_the_edges(torch, name):
     "With respect to all but the activations, which may be at their lower end."
-    torch = pytest.importorskip("torch")
     votes, a = (x[:1, :6] for x in adversaries(np.float64)[name])
     V, u, b = tensors(torch, votes[..., :2], np.zeros(votes.shape[2]), np.ones(votes.shape[2]))
     assert_gradients(torch, (V, torch.tensor(a), u, b))
 
 
-def test_gradient_of_a_silent_child():
+def test_gradient_of_a_silent_child(torch):
     "A child with activation 0 would have a say if it spoke: the derivative from above."
-    torch = pytest.importorskip("torch")
     votes, a, beta_u, beta_a = problem(7)
     a[3] = 0
     step = np.eye(12)[3] * 1e-7
@@ -371,8 +348,7 @@ def test_gradient_of_a_silent_child():
 
 @together("name", adversaries())
 @together("lam", [0.01, 1.0])
-def test_gradients_are_finite_in_32_bits(name, lam):
-    torch = pytest.importorskip("torch")
+def test_gradients_are_finite_in_32_bits(torch, name, lam):
     votes, a = adversaries()[name]
     largest = max(1e-30, np.abs(votes).max(initial=0))
     for beta_u, beta_a in PRICES:
@@ -382,8 +358,7 @@ def test_gradients_are_finite_in_32_bits(name, lam):
         assert all(torch.all(torch.isfinite(x.grad)) for x in given), (beta_u, beta_a)
 
 
-def test_torch_takes_what_it_is_given():
-    torch = pytest.importorskip("torch")
+def test_torch_takes_what_it_is_given(torch):
     arrays = problem(8, 2)
     expected = em_routing(*arrays)
     V, a, u, b = tensors(torch, *arrays)
@@ -403,8 +378,7 @@ def test_torch_takes_what_it_is_given():
     assert torch.allclose(em_routing(sideways, a, u, b).poses, em_routing(V, a, u, b).poses)
 
 
-def test_torch_gradients_do_not_depend_on_blocks():
-    torch = pytest.importorskip("torch")
+def test_torch_gradients_do_not_depend_on_blocks(torch):
     arrays = problem(9, 7, dtype=np.float32)
     gradients = []
     for block_bytes in (None, 1, 2 * arrays[0][0].nbytes):

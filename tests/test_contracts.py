@@ -47,12 +47,14 @@ QUANTIZERS = (FactorialVectorQuantizer, FactorialHMM)
 
 def rows(only=ESTIMATORS, ways=None):
     "A case for each estimator in each of (the first) ways: test(entry, model), a model unfitted."
-    cases = [
-        pytest.param(ESTIMATORS[name], way, id=f"{name}{way or ''}")
-        for name in only
-        for way in ESTIMATORS[name].ways[:ways]
-    ]
-    return pytest.mark.parametrize("entry, way", cases)
+    return pytest.mark.parametrize(
+        "entry, way",
+        [
+            pytest.param(ESTIMATORS[name], way, id=f"{name}{way or ''}")
+            for name in only
+            for way in ESTIMATORS[name].ways[:ways]
+        ],
+    )
 
 
 @pytest.fixture
@@ -80,13 +82,11 @@ def outputs(model, X, but=()):
     return found
 
 
-def assert_close(found, wanted, rtol=1e-6, atol=1e-8):
+def assert_close(found, wanted, rtol=1e-6, atol=1e-8, but=()):
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
-        if np.asarray(value).dtype.kind == "f":
-            np.testing.assert_allclose(found[name], value, rtol=rtol, atol=atol, err_msg=name)
-        else:
-            assert np.array_equal(found[name], value), name
+        if name.split()[0] not in but:
+            np.testing.assert_allclose(found[name], value, rtol, atol, err_msg=name)
 
 
 def state(model):
@@ -99,12 +99,6 @@ def takes(model, argument, method="fit"):
 
 def having(argument):
     return [name for name, entry in ESTIMATORS.items() if takes(entry.estimator, argument)]
-
-
-def labelled(entry, **arguments):
-    "Arguments of fit: the good ones, where no others are given."
-    good = {"X": entry.X} if entry.y is None else {"X": entry.X, "y": entry.y}
-    return good | arguments
 
 
 def test_every_estimator_has_its_entry():
@@ -133,13 +127,8 @@ def test_form_and_type_of_an_array_do_not_matter(entry, model):
                 outputs(clone(model).fit(a, entry.y), a) for a in (given, given.astype(float))
             )
             assert all(np.all(np.isfinite(value)) for value in found.values())
-            half = np.dtype(dtype).kind == "f"
-            tolerance = 0.02 if half else 1e-6
-            for name, value in wanted.items():
-                if not half or name.split()[0] not in DISCRETE:
-                    np.testing.assert_allclose(
-                        found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
-                    )
+            half = given.dtype.kind == "f"
+            assert_close(found, wanted, *(0.02, 0.02, DISCRETE) if half else (1e-6, 1e-6))
 
 
 # ── poor data
@@ -181,9 +170,8 @@ POOR_BITS = {
 def test_poor_data_are_learned_from(entry, model):
     for name, data in (POOR if entry.X is X else POOR_BITS).items():
         n, p = data.shape
-        if n < entry.least or name in entry.refuses:
-            continue
-        if getattr(model, "transforms", None) and p != P:
+        whole = getattr(model, "transforms", None) is None or p == P
+        if n < entry.least or name in entry.refuses or not whole:
             continue
         with noted(name):
             y = None if entry.y is None else np.arange(n) % (3 if n >= 6 else 2)
@@ -209,29 +197,27 @@ def test_units_do_not_matter(entry, model):
     model.set_params(**dict.fromkeys(absolute, 0))
     plain = clone(model).fit(X, entry.y)
     origin = 3 if isinstance(model, FactorialHMM) else 0
-    methods = (
-        ("predict_proba", "transform") if isinstance(model, QUANTIZERS) else ("predict_proba",)
-    )
     for unit in (1e-140, 1e-3, 1e3, 1e140):
         with noted(unit):
             other = unit * (X + origin)
             scaled = clone(model).fit(other, entry.y)
-            for method in methods:
-                if hasattr(model, method):
-                    found = getattr(scaled, method)(other)
-                    assert np.allclose(found, getattr(plain, method)(X), atol=1e-3)
-            for name in ("means_", "components_", "weights_"):
+            if hasattr(model, "predict_proba"):
+                found = scaled.predict_proba(other)
+                assert np.allclose(found, plain.predict_proba(X), atol=1e-3)
+            if isinstance(model, QUANTIZERS):
+                assert np.allclose(scaled.transform(other), plain.transform(X), atol=1e-3)
+                assert np.isclose(scaled.score(other) + P * np.log(unit), plain.score(X), atol=1e-3)
+            # the directions of a mixture of PCA have no unit
+            turned = isinstance(model, MixtureOfPCA)
+            for name in ("means_", "components_", "weights_")[: 1 if turned else 3]:
                 value = getattr(plain, name, None)
-                if isinstance(model, MixtureOfPCA) and name != "means_":
-                    continue  # directions have no unit
                 if isinstance(value, np.ndarray) and value.shape[-1] == P:
                     assert np.allclose(getattr(scaled, name) / unit, value, atol=1e-2)
-            if isinstance(model, QUANTIZERS):
-                assert np.isclose(scaled.score(other) + P * np.log(unit), plain.score(X), atol=1e-3)
 
 
 @rows([name for name in ESTIMATORS if name not in BINARY])
 def test_far_from_everything_nothing_is_nan(entry, model):
+    "A density is zero where squared distances leave the range of numbers."
     far = np.array([[1e150, -1e150, 1e150, 1], [1e40] * P])
     model.fit(entry.X, entry.y)
     for method, value in outputs(model, far, ("decode", "kneighbors")).items():
@@ -243,20 +229,22 @@ def test_far_from_everything_nothing_is_nan(entry, model):
         assert np.allclose(model.predict_proba(1e50 * far)[0], 0.5)
     if hasattr(model, "score_samples") and not isinstance(model, FactorialHMM):
         assert np.all(model.score_samples(1e150 * far) == -np.inf)
+    log_density = getattr(model, "score_samples", getattr(model, "log_densities", None))
+    for value in (1e200, -1e200, 1e308, -1e308) if log_density else ():
+        far = entry.X[:4].copy()
+        far[1, 0] = value
+        with noted(value):
+            assert np.all(log_density(far)[1] == -np.inf)
+            assert np.all(np.isfinite(log_density(far)[0]))
+    for value in (1e-300, 5e-324) if log_density else ():
+        assert np.all(np.isfinite(log_density(np.full((3, P), value))))
 
 
-SHIFTABLE = (
-    "CapsuleClassifier",
-    "GaussianMixture",
-    "MixtureOfFactorAnalyzers",
-    "MixtureOfPCA",
-    "ClassConditionalClassifier",
-    "FactorialVectorQuantizer",
-    "FactorialHMM",
-)
+SHIFTABLE = """CapsuleClassifier GaussianMixture MixtureOfFactorAnalyzers MixtureOfPCA
+    ClassConditionalClassifier FactorialVectorQuantizer FactorialHMM"""
 
 
-@rows(SHIFTABLE)
+@rows(SHIFTABLE.split())
 @pytest.mark.parametrize("dtype, offset", [(np.float64, 1e6), (np.float64, 1e9), (np.float32, 3e4)])
 def test_the_origin_does_not_matter(entry, model, dtype, offset):
     "What remains of the inputs beside an offset decides: the spacing of numbers near it."
@@ -268,10 +256,8 @@ def test_the_origin_does_not_matter(entry, model, dtype, offset):
     wanted = outputs(clone(model).fit(left, entry.y), left)
     found = outputs(model.fit(shifted, entry.y), shifted)
     tolerance = 1e-3 if dtype == np.float64 else 2e-2
-    for name in {"predict_proba 0", "score_samples 0", "transform 0"} & wanted.keys():
-        np.testing.assert_allclose(
-            found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=name
-        )
+    names = {"predict_proba 0", "score_samples 0", "transform 0"} & wanted.keys()
+    assert_close(*({name: o[name] for name in names} for o in (found, wanted)), *[tolerance] * 2)
 
 
 # ── the same again
@@ -283,9 +269,7 @@ def test_the_same_seed_makes_the_same_bits(entry, model, tmp_path):
     wanted = outputs(model.fit(entry.X, entry.y), entry.X)
     assert repr(clone(model)) == repr(model)
     model.save(tmp_path / "model.npz")
-    elsewhere = clone(model).fit(
-        entry.X[::-1][:20], None if entry.y is None else entry.y[::-1][:20]
-    )
+    elsewhere = clone(model).fit(entry.X[10:], None if entry.y is None else entry.y[10:])
     others = {
         "clone": clone(model).fit(entry.X, entry.y),
         "file": type(model).load(tmp_path / "model.npz"),
@@ -326,19 +310,17 @@ def test_a_run_goes_on_from_its_checkpoint(entry, model, tmp_path, monkeypatch):
 
 
 @rows(having("sample_weight"))
-def test_weights_of_any_size_are_shares(entry, model):
+def test_weights_are_shares_and_rows_without_weight_count_nowhere(entry, model):
+    "Whatever those rows hold, also a label that no other row has."
+
+    def fitted(X, y, weight=None):
+        return outputs(clone(model).fit(X, y, sample_weight=weight), entry.X)
+
     w = np.random.default_rng(1).random(N)
-    wanted = outputs(clone(model).fit(entry.X, entry.y, sample_weight=w), entry.X)
+    wanted = fitted(entry.X, entry.y, w)
     for factor in (2.0**-700, 2.0**700):
-        scaled = clone(model).fit(entry.X, entry.y, sample_weight=factor * w)
-        assert_close(outputs(scaled, entry.X), wanted)
-    ones = clone(model).fit(entry.X, entry.y, sample_weight=np.ones(N))
-    assert_close(outputs(ones, entry.X), outputs(model.fit(entry.X, entry.y), entry.X))
-
-
-@rows(having("sample_weight"))
-def test_rows_of_weight_zero_count_nowhere(entry, model):
-    "A fit without them is the same, whatever they hold, also a label that no other row has."
+        assert_close(fitted(entry.X, entry.y, factor * w), wanted)
+    assert_close(fitted(entry.X, entry.y, np.ones(N)), fitted(entry.X, entry.y))
 
     @examples(4)
     @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=N, max_size=N).map(np.array))
@@ -346,13 +328,11 @@ def test_rows_of_weight_zero_count_nowhere(entry, model):
         kept = w > 0
         assume(np.all(np.bincount(Y[kept], minlength=3) > 3) and not kept.all())
         far = 1 - entry.X if entry.X is BITS else 1e3 * entry.X
-        inputs = np.where(kept[:, None], entry.X, far)
         labels, few = None, None
         if entry.y is not None:
             labels, few = np.where(kept, entry.y, 9), entry.y[kept]
-        whole = clone(model).fit(inputs, labels, sample_weight=w)
-        part = clone(model).fit(entry.X[kept], few, sample_weight=w[kept])
-        assert_close(outputs(whole, entry.X), outputs(part, entry.X), rtol=1e-12, atol=1e-14)
+        whole = fitted(np.where(kept[:, None], entry.X, far), labels, w)
+        assert_close(whole, fitted(entry.X[kept], few, w[kept]), rtol=1e-12, atol=1e-14)
 
     same()
 
@@ -361,21 +341,25 @@ def test_rows_of_weight_zero_count_nowhere(entry, model):
 
 
 def wrong_inputs(model, good):
-    "Arrays that cannot be learned from or judged, less what the model takes, as its tags say."
+    """Arrays that cannot be learned from or judged, less what the model takes, as its tags say; and
+    what the error must say.
+    """
     tags = get_tags(model).input_tags
     if not tags.allow_nan:
-        yield NAN
-    yield from (np.where(np.arange(P) == 1, value, good) for value in (np.inf, -np.inf))
+        yield good + 0 * NAN, "X contains NaN in the column 2 .*SimpleImputer"
+    wrong = [np.where(np.arange(P) == 1, value, good) for value in (np.inf, -np.inf)]
     if not tags.sparse:
-        yield from (form(good) for form in (sp.csr_matrix, sp.csc_array, sp.coo_matrix))
-    yield from (good[0], good[:, :, None], good[:0], good[:, :0], good + 1j)
-    yield from (np.full((len(good), P), "one"), None, "text", [[1], [1, 2]])
+        wrong += [form(good) for form in (sp.csr_matrix, sp.csc_array, sp.coo_matrix)]
+    wrong += [good[0], good[:0], good[:, :0], good + 1j, np.full((len(good), P), "one")]
+    for bad in (*wrong, None, "text", [[1], [1, 2]]):
+        yield bad, "X"
+    yield good[:, :, None], r"pass X\.reshape"
 
 
 def wrong_fits(entry, model, method="fit"):
     "Named arguments, and what the error must say."
-    for bad in wrong_inputs(model, entry.X):
-        yield {"X": bad}, r"pass X\.reshape" if getattr(bad, "ndim", 2) == 3 else "X"
+    for bad, said in wrong_inputs(model, entry.X):
+        yield {"X": bad}, said
     sized = (TangentDistanceClassifier, CompositionalModel, ClassConditionalClassifier)
     if not isinstance(model, sized) and entry.X is X:
         yield {"X": 1e200 * X}, "X"
@@ -387,22 +371,15 @@ def wrong_fits(entry, model, method="fit"):
         mixed = np.array([None, "a", 3], dtype=object)[Y]
         for bad in (Y[:-5], np.c_[Y, Y], None, X[:, 0], np.where(Y, np.nan, 1.0), mixed, 3):
             yield {"y": bad}, "y|label"
-    if takes(model, "sample_weight", method):
-        ones = np.ones(N)
-        for bad in (
-            ones[1:],
-            -ones,
-            ones * np.nan,
-            ones * np.inf,
-            0 * ones,
-            np.c_[ones, ones],
-            "a",
-        ):
-            yield {"sample_weight": bad}, "sample_weight"
-    if takes(model, "checkpoint", method):
-        yield {"checkpoint": 3.5}, "checkpoint"
-        yield {"checkpoint": os.curdir}, "folder|checkpoint"
-        yield {"checkpoint": os.devnull + "/run.npz"}, "folder|checkpoint"
+    one, pair = np.ones(N), np.ones((N, 2))
+    for name, said, values in (
+        ("sample_weight", "sample_weight", (one[1:], -one, one * np.nan, one * np.inf, 0 * one)),
+        ("sample_weight", "sample_weight", (pair, "a")),
+        ("checkpoint", "checkpoint", (3.5,)),
+        ("checkpoint", "folder", (os.curdir, os.devnull + "/run.npz")),
+    ):
+        for bad in values if takes(model, name, method) else ():
+            yield {name: bad}, said
     if method == "fit":
         yield from entry.fits
 
@@ -424,7 +401,9 @@ def test_a_fit_that_fails_names_the_argument_and_changes_nothing(entry, model):
     for learned in (clone(model), clone(model).fit(frame, entry.y)):
         for arguments, said in wrong_fits(entry, model):
             with noted(arguments):
-                refused(learned, lambda: learned.fit(**labelled(entry, **arguments)), said)
+                refused(
+                    learned, lambda: learned.fit(**{"X": entry.X, "y": entry.y} | arguments), said
+                )
 
 
 @rows([name for name in ESTIMATORS if hasattr(ESTIMATORS[name].estimator, "partial_fit")])
@@ -437,7 +416,11 @@ def test_a_batch_that_fails_names_the_argument_and_changes_nothing(entry, model)
         wrong += [({"X": X[:, :3]}, "X"), ({"y": Y + 1}, "y"), ({"classes": [0, 1]}, "classes")]
     for arguments, said in wrong:
         with noted(arguments):
-            refused(learned, lambda: learned.partial_fit(**labelled(entry, **arguments)), said)
+            refused(
+                learned,
+                lambda: learned.partial_fit(**{"X": entry.X, "y": entry.y} | arguments),
+                said,
+            )
 
 
 @rows([name for name in ESTIMATORS if ESTIMATORS[name].settings], ways=1)
@@ -450,24 +433,20 @@ def test_wrong_settings_are_named_and_change_nothing(entry, model):
 
 
 @rows(ways=1)
-def test_wrong_inputs_are_named_by_every_method(entry, model):
+def test_wrong_calls_are_named_by_every_method_and_change_nothing(entry, model, tmp_path):
     fresh = clone(model)
     learned = model.fit(entry.X, entry.y)
+    with pytest.raises(NotFittedError):
+        fresh.save(tmp_path / "nowhere.npz")
     for method in (*METHODS, "score", "bic", "aic"):
         if not hasattr(learned, method):
             continue
         labels = (entry.y,) if method == "score" and entry.y is not None else ()
-        for wrong in (*wrong_inputs(model, entry.X), entry.X[:, :3]):
+        for wrong, said in (*wrong_inputs(model, entry.X), (entry.X[:, :3], "X")):
             with noted((method, wrong)):
-                refused(learned, lambda: getattr(learned, method)(wrong, *labels), "X")
+                refused(learned, lambda: getattr(learned, method)(wrong, *labels), said)
         with pytest.raises(NotFittedError):
             getattr(fresh, method)(entry.X, *labels)
-
-
-@rows(ways=1)
-def test_wrong_calls_are_named_and_change_nothing(entry, model, tmp_path):
-    fresh = clone(model)
-    learned = model.fit(entry.X, entry.y)
     right = {"sample": (3,), "inverse_transform": (np.eye(6),), "add_class": (X, 9)}
     for method, arguments, said in entry.calls:
         named = arguments if isinstance(arguments, dict) else {}
@@ -477,8 +456,6 @@ def test_wrong_calls_are_named_and_change_nothing(entry, model, tmp_path):
             if method not in ("posterior_mean", "prototypes"):
                 with pytest.raises(NotFittedError):
                     getattr(fresh, method)(*right.get(method, (entry.X[:1],)))
-    with pytest.raises(NotFittedError):
-        fresh.save(tmp_path / "nowhere.npz")
 
 
 @rows(ways=1)
@@ -496,50 +473,16 @@ def test_an_interruption_changes_nothing(entry, model, monkeypatch):
     assert state(model) == before
 
 
-@rows(ways=1)
-def test_densities_of_numbers_of_any_size(entry, model):
-    "A density is zero where squared distances leave the range of numbers, and never NaN."
-    name = next((n for n in ("score_samples", "log_densities") if hasattr(model, n)), None)
-    if name is None or entry.X is BITS:
-        pytest.skip("no density of all numbers")
-    log_density = getattr(model.fit(entry.X, entry.y), name)
-    for value in (1e200, -1e200, 1e308, -1e308):
-        far = entry.X[:4].copy()
-        far[1, 0] = value
-        with noted(value):
-            assert np.all(log_density(far)[1] == -np.inf)
-            assert np.all(np.isfinite(log_density(far)[0]))
-    for value in (1e-300, 5e-324):
-        assert np.all(np.isfinite(log_density(np.full((3, P), value))))
-
-
-@rows(ways=1)
-def test_gaps_are_named_with_a_remedy(entry, model):
-    if get_tags(model).input_tags.allow_nan:
-        pytest.skip("gaps are allowed")
-    gaps = entry.X.copy()
-    gaps[3, 2] = np.nan
-    said = "X contains NaN in the column 2 .*SimpleImputer"
-    with pytest.raises(ValueError, match=said):
-        model.fit(gaps, entry.y)
-    model.fit(entry.X, entry.y)
-    for method in METHODS:
-        if hasattr(model, method) and method != "inverse_transform":
-            with noted(method), pytest.raises(ValueError, match=said):
-                getattr(model, method)(gaps)
-
-
 GAPPY = [name for name, entry in ESTIMATORS.items() if hasattr(entry.estimator, "impute")]
 HOLES = np.where(np.random.default_rng(0).random((N, P)) < 0.3, np.nan, X)
 HOLES[0] = np.nan
 
 
 @rows(GAPPY)
-def test_rows_with_gaps_are_learned_judged_and_filled(entry, model):
+def test_rows_with_gaps_are_learned_judged_weighed_and_filled(entry, model):
     model.fit(HOLES)
     for name, value in outputs(model, HOLES).items():
-        with noted(name):
-            assert np.all(np.isfinite(value))
+        assert np.all(np.isfinite(value)), name
     # of nothing the density is 1, and only the weights say where it comes from
     assert np.isclose(model.score_samples(HOLES)[0], 0, atol=1e-12)
     assert np.allclose(model.predict_proba(HOLES)[0], model.weights_)
@@ -549,31 +492,26 @@ def test_rows_with_gaps_are_learned_judged_and_filled(entry, model):
     assert np.allclose(filled[0], model.weights_ @ model.means_)
     assert model.impute(HOLES.astype(np.float32)).dtype == np.float32
     assert np.array_equal(model.impute(X), X)
-    rest = HOLES.copy()
-    rest[5:] = X[5:]  # rows do not depend on one another
-    assert np.allclose(model.score_samples(rest)[5:], model.score_samples(X[5:]), rtol=1e-12)
-    assert np.allclose(model.score_samples(rest)[:5], model.score_samples(HOLES)[:5], rtol=1e-12)
-
-
-@rows(GAPPY, ways=1)
-def test_weights_count_where_values_are_missing(entry, model):
-    model.set_params(means_init=X[:2], tol=1e-9)
+    mixed = np.r_[HOLES[:5], X[5:]]  # rows do not depend on one another
+    apart = np.r_[model.score_samples(HOLES)[:5], model.score_samples(X[5:])]
+    assert np.allclose(model.score_samples(mixed), apart, rtol=1e-12)
     weight = np.random.default_rng(1).integers(0, 3, N)
-    weighed = clone(model).fit(HOLES, sample_weight=weight)
-    repeated = clone(model).fit(np.repeat(HOLES, weight, axis=0))
-    assert np.isclose(weighed.lower_bound_, repeated.lower_bound_, rtol=1e-6)
-    assert np.allclose(weighed.score_samples(HOLES), repeated.score_samples(HOLES), rtol=1e-4)
+    model.set_params(means_init=X[:2], max_iter=5)
+    weighed = clone(model).fit(HOLES, sample_weight=weight).score_samples(HOLES)
+    repeated = model.fit(np.repeat(HOLES, weight, axis=0)).score_samples(HOLES)
+    assert np.allclose(weighed, repeated, rtol=1e-8)
 
 
 @rows(GAPPY, ways=1)
 def test_gaps_that_cannot_be_learned_from_are_named(entry, model):
     infinite = HOLES.copy()
     infinite[4, 1] = np.inf
+    infinity = r"X contains infinity .* in the column 1 \(from 0\)"
     empty = np.where(np.arange(P) == 2, np.nan, HOLES)
     frame = pd.DataFrame(empty, columns=list("abcd"))
     weight = np.isnan(HOLES[:, 2]).astype(float)  # what is seen there has no weight
     for X_, options, said in (
-        (infinite, {}, r"X contains infinity .* in the column 1 \(from 0\)"),
+        (infinite, {}, infinity),
         (empty, {}, r"X has no value in the column 2 \(from 0\).*leave such columns out"),
         (frame, {}, "X has no value in the column 'c'"),
         (HOLES, {"sample_weight": weight}, "X has no value in the column 2"),
@@ -581,7 +519,7 @@ def test_gaps_that_cannot_be_learned_from_are_named(entry, model):
     ):
         with noted(said), pytest.raises(ValueError, match=said):
             model.fit(X_, **options)
-    with pytest.raises(ValueError, match="X contains infinity"):
+    with pytest.raises(ValueError, match=infinity):
         model.fit(HOLES).predict(infinite)
     if takes(model, "tangents"):
         for method in (model.fit, model.score_samples):

@@ -15,7 +15,7 @@ import pytest
 from conftest import together
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from test_house import NOTEBOOKS, ROOT, settings
+from test_house import NOTEBOOKS, ROOT, named, requirements
 
 sys.path.insert(0, str(ROOT / "book"))
 import elsewhere  # noqa: E402
@@ -28,17 +28,16 @@ from capslit.experiments import records  # noqa: E402
 from capslit.storage import load_json  # noqa: E402
 
 CHAPTERS = [path for path in NOTEBOOKS if not reads_notebooks(path)]
-known_distributions = functools.cache(
-    importlib.metadata.packages_distributions
-)  # it reads the lists of files of all that is installed
+EXTRAS = {
+    path: json.loads(elsewhere.portable(path))["cells"][0]["source"].split("[")[1].split("]")[0]
+    for path in CHAPTERS
+}
+# reads the lists of files of all that is installed
+known_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def names(*extras):
-    return {
-        canonicalize_name(Requirement(r).name)
-        for extra in extras
-        for r in settings()[f"{extra}requirements"].split()
-    }
+    return named(requirements(*extras))
 
 
 def brought_by(dist):
@@ -47,66 +46,49 @@ def brought_by(dist):
         found = map(Requirement, importlib.metadata.requires(dist) or [])
     except importlib.metadata.PackageNotFoundError:
         return set()
-    return {canonicalize_name(r.name) for r in found if "extra" not in str(r.marker)}
+    return named(r for r in found if "extra" not in str(r.marker))
 
 
-@together("path", CHAPTERS, ids=lambda p: p.stem)
+@together("path", CHAPTERS)
 def test_a_chapter_imports_only_what_its_copy_installs(path):
-    first = json.loads(elsewhere.portable(path))["cells"][0]["source"]
-    extras = first.split("[")[1].split("]")[0].split(",")
-    allowed = names("", *(f"{extra}_" for extra in extras)) | {"capslit"}
+    allowed = names("", *(f"{extra}_" for extra in EXTRAS[path].split(","))) | {"capslit"}
     allowed |= {name for dist in allowed - {"capslit"} for name in brought_by(dist)}
     known = known_distributions()
     for name in elsewhere.imports(path) - set(sys.stdlib_module_names):
-        found = {canonicalize_name(dist) for dist in known.get(name, [name])}
-        assert found & allowed, (
-            f"{path.name} imports {name}, which none of the extras {extras} brings"
-        )
+        found = set(map(canonicalize_name, known.get(name, [name])))
+        assert found & allowed, f"{name} is in none of the extras {EXTRAS[path]}"
 
 
 def test_no_tool_of_the_developers_is_needed():
     "What only the book, the tests and the tools need."
-    own = names("", "chapters_", "torch_", "dask_", "parquet_")
-    tools = names("book_", "test_", "dev_") - own
+    tools = names("book_", "test_", "dev_")
+    tools -= names("", "chapters_", "torch_", "dask_", "parquet_")
     assert {"nbdev", "pytest", "hypothesis", "jupyter-book", "ruff"} <= tools
-    for path in CHAPTERS:
-        for extra in (
-            json.loads(elsewhere.portable(path))["cells"][0]["source"]
-            .split("[")[1]
-            .split("]")[0]
-            .split(",")
-        ):
-            assert not names(f"{extra}_") & tools, path
+    for extra in {extra for extras in EXTRAS.values() for extra in extras.split(",")}:
+        assert not names(f"{extra}_") & tools, extra
 
 
 def test_copies_are_notebooks_that_begin_by_installing(tmp_path, monkeypatch):
     monkeypatch.setattr(elsewhere, "version_folder", lambda: "latest")
-    (tmp_path / "latest" / "nbs" / "gone.ipynb").parent.mkdir(parents=True)
-    (tmp_path / "latest" / "nbs" / "gone.ipynb").touch()
+    latest = tmp_path / "latest"
+    (latest / "nbs").mkdir(parents=True)
+    (latest / "nbs" / "gone.ipynb").touch()
     (tmp_path / "v0.1.0").mkdir()
     elsewhere.write(tmp_path)
-    copies = sorted((tmp_path / "latest").rglob("*.ipynb"))
-    assert [p.relative_to(tmp_path / "latest") for p in copies] == [
-        p.relative_to(ROOT) for p in CHAPTERS
-    ] and (tmp_path / "v0.1.0").is_dir()
+    copies = sorted(latest.rglob("*.ipynb"))
+    assert [p.relative_to(latest) for p in copies] == [p.relative_to(ROOT) for p in CHAPTERS]
+    assert (tmp_path / "v0.1.0").is_dir() and list((latest / "nbs" / "images").iterdir())
     for path in copies:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
-        assert notebook.cells[0].source == elsewhere.INSTALL.format(
-            requirement=notebook.cells[0].source.split('"')[-2]
-        )
-        assert not any(
-            line.startswith("#|")
-            for cell in notebook.cells
-            if cell.cell_type == "code"
-            for line in cell.source.splitlines()
-        )
-    assert f"git+{project.SOURCE}@" in nbformat.read(copies[0], as_version=4).cells[0].source
-    assert (
-        Requirement((tmp_path / "binder" / "requirements.txt").read_text().strip()).name
-        == "capslit"
-    )
-    assert list((tmp_path / "latest" / "nbs" / "images").iterdir())
+        top = notebook.cells[0].source
+        assert top == elsewhere.INSTALL.format(requirement=top.split('"')[-2])
+        assert f"git+{project.SOURCE}@" in top
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                assert not any(line.startswith("#|") for line in cell.source.splitlines())
+    binder = (tmp_path / "binder" / "requirements.txt").read_text()
+    assert Requirement(binder.strip()).name == "capslit"
     monkeypatch.setattr(elsewhere, "version_folder", lambda: "v1.2.3")
     assert elsewhere.requirement(["chapters"]) == f"capslit[chapters]=={project.VERSION}"
 
@@ -127,31 +109,20 @@ def test_copies_are_pushed_to_their_branch(tmp_path, monkeypatch):
     """To a repository on this machine: the branch is made, and then added to; nothing is committed
     when nothing has changed.
     """
-    git = lambda *words, cwd=tmp_path: (
-        subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words],
-            cwd=cwd,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
-    git("init", "--quiet", "--bare", "origin.git")
-    work = tmp_path / "work"
-    git("clone", "--quiet", "origin.git", "work")
+    work, origin = tmp_path / "work", tmp_path / "origin.git"
+
+    def git(*words, cwd=work):
+        return subprocess.check_output(["git", "-C", cwd, *words], text=True).strip()
+
+    git("init", "--quiet", "--bare", "origin.git", cwd=tmp_path)
+    git("clone", "--quiet", "origin.git", "work", cwd=tmp_path)
     for key, value in (("user.name", "a"), ("user.email", "a@b.c")):
-        git("config", key, value, cwd=work)
+        git("config", key, value)
     (work / "a.txt").write_text("a")
-    git("add", "a.txt", cwd=work)
-    git("commit", "--quiet", "--message", "one", cwd=work)
+    git("add", "a.txt")
+    git("commit", "--quiet", "--message", "one")
     monkeypatch.setattr(elsewhere, "ROOT", work)
-    monkeypatch.setattr(
-        elsewhere,
-        "git",
-        lambda *words: subprocess.run(
-            ["git", "-C", work, *words], capture_output=True, text=True
-        ).stdout.strip(),
-    )
+    monkeypatch.setattr(elsewhere, "git", git)
 
     def write(version):
         def one(folder):
@@ -164,14 +135,11 @@ def test_copies_are_pushed_to_their_branch(tmp_path, monkeypatch):
     for version, count in (("latest", 1), ("v1.0.0", 2), ("v1.0.0", 2)):
         monkeypatch.setattr(elsewhere, "write", write(version))
         elsewhere.push()
-        assert (
-            len(git("log", "--format=%h", "notebooks", cwd=tmp_path / "origin.git").splitlines())
-            == count
-        )
-    assert git(
-        "ls-tree", "-r", "--name-only", "notebooks", cwd=tmp_path / "origin.git"
-    ).split() == ["latest/x.ipynb", "v1.0.0/x.ipynb"]
-    assert git("worktree", "list", cwd=work).count("\n") == 1 and (work / "a.txt").is_file()
+        commits = git("log", "--format=%h", "notebooks", cwd=origin).splitlines()
+        assert len(commits) == count
+    files = git("ls-tree", "-r", "--name-only", "notebooks", cwd=origin).split()
+    assert files == ["latest/x.ipynb", "v1.0.0/x.ipynb"] and (work / "a.txt").is_file()
+    assert len(git("worktree", "list").splitlines()) == 1
 
 
 # Records without a checkout
@@ -222,25 +190,20 @@ def test_records_are_fetched_once(without_checkout):
     assert load_json(records.result_file(records.RESULTS / "bench.json"), schema="capslit.bench/1")
 
 
-def test_a_record_of_another_version_is_not_used(without_checkout):
-    (without_checkout.served / "main" / "results").unlink()
-    (without_checkout.served / "main" / "results").mkdir()
-    (without_checkout.served / "main" / "results" / "figure2-mnist.json").write_text("{}")
+def test_a_record_of_another_version_or_no_network_is_one_error(without_checkout, monkeypatch):
+    path = records.RESULTS / "figure2-mnist.json"
+    served = without_checkout.served / "main" / "results"
+    served.unlink()
+    served.mkdir()
+    (served / "figure2-mnist.json").write_text("{}")
     with pytest.raises(DatasetError, match=r"figure2-mnist.json.*has the hash .* instead of"):
-        records.load_record(records.RESULTS / "figure2-mnist.json")
-    assert not (records.RESULTS / "figure2-mnist.json").exists()
-
-
-def test_without_a_network_one_error_says_what_to_do(without_checkout, monkeypatch):
+        records.load_record(path)
+    assert not path.exists()
     monkeypatch.setattr(records, "ADDRESS", "http://127.0.0.1:9")
-    with pytest.raises(
-        DatasetError,
-        match=(
-            rf"cannot find results-{project.VERSION}/figure2-mnist.json.*Put the file into one of"
-            r" .*or connect to the network"
-        ),
-    ):
-        records.load_record(records.RESULTS / "figure2-mnist.json")
+    words = f"cannot find results-{project.VERSION}/figure2-mnist.json"
+    remedy = "Put the file into one of .*or connect to the network"
+    with pytest.raises(DatasetError, match=f"{words}.*{remedy}"):
+        records.load_record(path)
 
 
 def test_other_files_are_not_asked_for(without_checkout, tmp_path):
@@ -250,10 +213,7 @@ def test_other_files_are_not_asked_for(without_checkout, tmp_path):
 
 
 def test_the_package_knows_the_records_of_the_checkout():
-    assert registry.REGISTRY.read_text(encoding="utf-8") == registry.lines(), (
-        "python book/registry.py"
-    )
-    assert (
-        records.ADDRESS == project.SOURCE.replace("github.com", "raw.githubusercontent.com")
-        and records.RESULTS == ROOT / "results"
-    )
+    text = registry.REGISTRY.read_text("utf-8")
+    assert text == registry.lines(), "python book/registry.py"
+    assert records.ADDRESS == project.SOURCE.replace("github.com", "raw.githubusercontent.com")
+    assert records.RESULTS == ROOT / "results"

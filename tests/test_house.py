@@ -5,8 +5,8 @@ small.
 import ast
 import configparser
 import json
-import os
 import re
+import runpy
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -14,6 +14,7 @@ from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
+import setuptools
 from conftest import PATIENCE, together
 import yaml
 from packaging.requirements import Requirement
@@ -22,11 +23,13 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
+from dependencies import modules, uses  # noqa: E402
 from modules import modules_of  # noqa: E402
 
-NOTEBOOKS = sorted(
-    p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts
-)
+import capslit  # noqa: E402
+
+SOURCES = [p for p in (ROOT / "nbs").rglob("*.*") if ".ipynb_checkpoints" not in p.parts]
+NOTEBOOKS = sorted(p for p in SOURCES if p.suffix == ".ipynb")
 
 
 def read(name):
@@ -39,6 +42,14 @@ def settings():
     return config["DEFAULT"]
 
 
+def cells(path):
+    return json.loads(path.read_text("utf-8"))["cells"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
 def tracked_files():
     try:
         listing = subprocess.run(
@@ -49,73 +60,39 @@ def tracked_files():
     return [ROOT / name for name in listing.split("\0") if name and (ROOT / name).is_file()]
 
 
-def run_python(code):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE,
-    ).stdout
-
-
-def test_version_is_the_same_everywhere():
-    import capslit
-
-    version = settings()["version"]
-    assert capslit.__version__ == version
-    assert f"\nversion: {version}\n" in read("CITATION.cff")
-
-
 def test_first_page_cites_as_the_citation_file_says():
     cff = read("CITATION.cff")
-    first = "\n".join(
-        "".join(cell["source"]) for cell in json.loads(read("nbs/index.ipynb"))["cells"]
-    )
-    block = " ".join(
-        re.search(r"```bibtex\n(.*?)```", first, re.DOTALL)[1].replace("{EM}", "EM").split()
-    )
+    first = "\n".join(map(source, cells(ROOT / "nbs" / "index.ipynb")))
+    block = re.search(r"```bibtex\n(.*?)```", first, re.DOTALL)[1].replace("{EM}", "EM")
+    block = " ".join(block.split())
     value = lambda key: re.search(rf"^ *{key}: \"?(.+?)\"?$", cff, re.MULTILINE)[1]
     for key in ("title", "version", "license", "volume", "year", "doi", "journal"):
         assert f"{{{value(key)}}}" in block, key
     assert f"{value('start')}--{value('end')}" in block and "{Saul, Lawrence K.}" in block
+    assert value("version") == settings()["version"] == capslit.__version__
 
 
 def test_readme_example_runs(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", read("README.md"), re.DOTALL)
     exec(compile(example, "README.md", "exec"), names := {})
-    error, loss = re.match(
-        r"unseen digits: error ([\d.]+)%, log loss ([\d.]+)\n", capsys.readouterr().out
-    ).groups()
-    assert float(error) < 5 and float(loss) < 0.2
+    said = r"unseen digits: error ([\d.]+)%, log loss ([\d.]+)\n"
+    error, loss = map(float, re.match(said, capsys.readouterr().out).groups())
+    assert error < 5 and loss < 0.2
     assert names["probabilities"].shape == (len(names["X_test"]), 10)
 
 
-def test_readme_links_and_pictures_exist():
-    for text in (read("README.md"), read("CONTRIBUTING.md")):
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
-            assert target.startswith("https://") or (ROOT / target).is_file(), target
+def test_links_exist():  # those of README.md: test_release
+    for target in re.findall(r"\]\(([^)#]+)\)", read("CONTRIBUTING.md")):
+        assert target.startswith("https://") or (ROOT / target).is_file(), target
 
 
 def test_import_is_light():
-    modules = set(run_python("import sys, capslit; print('\\n'.join(sys.modules))").split())
-    for heavy in (
-        "matplotlib",
-        "sympy",
-        "mpmath",
-        "torch",
-        "pandas",
-        "IPython",
-        "networkx",
-        "pooch",
-        "requests",
-        "dask",
-        "distributed",
-        "zarr",
-        "pyarrow",
-    ):
-        assert heavy not in modules, f"import capslit loads {heavy}"
+    code = "import sys, capslit; print(*sys.modules)"
+    words = {"cwd": ROOT, "check": True, "timeout": PATIENCE, "text": True}
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, **words).stdout
+    heavy = """matplotlib sympy mpmath torch pandas IPython networkx pooch requests dask distributed
+        zarr pyarrow"""
+    assert not set(heavy.split()) & set(modules.split())
 
 
 def generated_modules():
@@ -128,14 +105,11 @@ def test_every_module_comes_from_a_notebook_and_is_in_the_reference():
     reference = [module for package in packages for module in modules_of(package)]
     sources = []
     for path in generated_modules():
-        source = re.search(
-            r"AUTOGENERATED! DO NOT EDIT! File to edit: (?:\.\./)+(\S+)\.$",
-            path.read_text(encoding="utf-8"),
-            re.MULTILINE,
-        )
-        assert source, f"{path.name} does not say which notebook it comes from"
-        assert (ROOT / source[1]).is_file(), f"{path.name}: {source[1]} is gone"
-        sources.append(source[1])
+        mark = r"AUTOGENERATED! DO NOT EDIT! File to edit: (?:\.\./)+(\S+)\.$"
+        found = re.search(mark, path.read_text("utf-8"), re.MULTILINE)
+        assert found, f"{path.name} does not say which notebook it comes from"
+        assert (ROOT / found[1]).is_file(), f"{path.name}: {found[1]} is gone"
+        sources.append(found[1])
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         assert reference.count(name) == 1, f"{name} is missing from the reference"
     assert len(set(sources)) == len(sources)
@@ -144,9 +118,8 @@ def test_every_module_comes_from_a_notebook_and_is_in_the_reference():
 def test_no_default_is_a_function_without_a_name():
     "The reference would show `<function <lambda>>`."
     for path in generated_modules():
-        module = ast.parse(path.read_text(encoding="utf-8")).body
-        classes = [node for node in module if isinstance(node, ast.ClassDef)]
-        methods = [part for node in classes for part in node.body]
+        module = ast.parse(path.read_text("utf-8")).body
+        methods = [part for node in module for part in getattr(node, "body", ())]
         for node in [*module, *methods]:
             defaults = []
             if isinstance(node, ast.FunctionDef):
@@ -159,73 +132,47 @@ def test_no_default_is_a_function_without_a_name():
 
 def test_public_names_are_used_outside_their_module():
     """They are in a stub, or another module, a chapter or a program uses them."""
-    stubs = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("capslit/**/*.pyi"))
-    programs = [*ROOT.glob("book/*.py"), *ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/*.py")]
-    texts = {path: path.read_text(encoding="utf-8") for path in [*generated_modules(), *programs]}
+    programs = [
+        path for name in ("book", "benchmarks", "tests") for path in ROOT.glob(f"{name}/*.py")
+    ]
+    stubs = [*ROOT.glob("capslit/**/*.pyi")]
+    texts = {path: path.read_text("utf-8") for path in [*generated_modules(), *programs, *stubs]}
     for path in NOTEBOOKS:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        sources = [source(cell) for cell in cells(path) if cell["cell_type"] == "code"]
         texts[path] = "\n".join(s for s in sources if not s.startswith("#| export"))
     words = {path: set(re.findall(r"\w+", text)) for path, text in texts.items()}
-    unused = []
     for path in generated_modules():
-        elsewhere = set(re.findall(r"\w+", stubs)).union(
-            *(names for other, names in words.items() if other != path)
-        )
-        tree = ast.parse(texts[path])
-        public = [
-            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        ]
-        unused += [
-            f"{path.stem}.{name}"
-            for name in public
-            if not name.startswith("_") and name not in elsewhere
-        ]
-    assert unused == []
+        elsewhere = set().union(*(names for other, names in words.items() if other != path))
+        for node in ast.parse(texts[path]).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                assert node.name in elsewhere, f"{path.stem}.{node.name}"
 
 
-def toc_files():
-    return re.findall(r"(?:file|root): (\S+)", read("_toc.yml"))
-
-
-def test_contents_list_every_notebook_once():
-    files = toc_files()
-    assert len(set(files)) == len(files)
-    on_disk = {
-        p.relative_to(ROOT).with_suffix("").as_posix()
-        for p in (ROOT / "nbs").rglob("*")
-        if p.suffix in (".ipynb", ".md")
-        if ".ipynb_checkpoints" not in p.parts
-    }
-    assert set(files) == on_disk
-
-
-def test_parts_are_numbered():
+def test_contents_list_every_chapter_once_in_numbered_parts():
+    listed = re.findall(r"(?:file|root): (\S+)", read("_toc.yml"))
+    chapters = [path for path in SOURCES if path.suffix in (".ipynb", ".md")]
+    on_disk = [path.relative_to(ROOT).with_suffix("").as_posix() for path in chapters]
+    assert sorted(listed) == sorted(on_disk)
     assert all(part.get("numbered") for part in yaml.safe_load(read("_toc.yml"))["parts"])
 
 
-@together("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT).as_posix())
+@together("path", NOTEBOOKS)
 def test_notebook_form(path):
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    cells = notebook["cells"]
-    first = "".join(cells[0]["source"]).splitlines()
-    assert (
-        cells[0]["cell_type"] == "markdown"
-        and first[0].startswith("# ")
-        and first[1] == ""
-        and first[2].startswith("> ")
-    ), "a chapter begins with its title and, after '>', its one-line subtitle"
-    for cell in cells:
-        source = "".join(cell["source"])
-        assert not re.search(r"^\s*%(?!%)", source, re.MULTILINE), (
+    title, *rest = cells(path)
+    first = source(title).splitlines()
+    assert title["cell_type"] == "markdown" and first[0].startswith("# "), "begin with the title"
+    assert first[1] == "" and first[2].startswith("> "), "a one-line subtitle follows after '>'"
+    for cell in (title, *rest):
+        text = source(cell)
+        assert not re.search(r"^\s*%(?!%)", text, re.MULTILINE), (
             "MyST takes a line that begins with % for a comment, and leaves it out of the page"
         )
         if cell["cell_type"] == "code":
             assert not cell["outputs"] and cell["execution_count"] is None, (
                 "committed notebooks hold no outputs: make export"
             )
-            assert "nbdev_export(" not in source and "show_doc(" not in source
-            assert source.count("\nclaim(\n") < 2, (
+            assert "nbdev_export(" not in text and "show_doc(" not in text
+            assert text.count("\nclaim(\n") < 2, (
                 "a cell shows only its last claim, and the ledger links to each"
             )
 
@@ -234,8 +181,7 @@ def test_cited_works_are_in_the_bibliography_once():
     keys = re.findall(r"^@\w+\{([^,]+),", read("references.bib"), re.MULTILINE)
     assert len(set(keys)) == len(keys)
     for path in NOTEBOOKS:
-        text = path.read_text(encoding="utf-8")
-        for group in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", text):
+        for group in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", path.read_text("utf-8")):
             for key in group.split(","):
                 assert key.strip() in keys, f"{path.name} cites {key}"
 
@@ -243,191 +189,132 @@ def test_cited_works_are_in_the_bibliography_once():
 LOCKS = ("requirements.lock", "requirements-torch.lock", "requirements-dask.lock")
 
 
-def pins(*locks):
-    found = "\n".join(read(lock) for lock in locks or ("requirements.lock",))
-    return {
-        canonicalize_name(name): version
-        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", found, re.MULTILINE)
-    }
+def pins(lock="requirements.lock"):
+    "Each pin of a lock file: the name of what is locked, and its version."
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", read(lock), re.MULTILINE)
+    return [(canonicalize_name(name), version) for name, version in found]
+
+
+def requirements(*extras):
+    return [Requirement(r) for e in extras for r in settings()[f"{e}requirements"].split()]
 
 
 def wanted():
     apart = {f"{name}_requirements" for name in settings()["apart"].split()}
-    return [
-        Requirement(r)
-        for key, value in settings().items()
-        if key.endswith("requirements") and key not in apart
-        for r in value.split()
-    ]
+    keys = [key for key in settings() if key.endswith("requirements") and key not in apart]
+    return requirements(*(key.removesuffix("requirements") for key in keys))
 
 
-def test_lock_file_satisfies_the_settings():
-    locked = pins()
+def named(requirements):
+    return {canonicalize_name(requirement.name) for requirement in requirements}
+
+
+def check_pinned(requirement, locked, prereleases=None):
+    name = canonicalize_name(requirement.name)
+    assert name in locked, f"{requirement} is not in the lock file: make lock"
+    assert requirement.specifier.contains(locked[name], prereleases), (
+        f"{requirement} but {locked[name]} is locked: make lock"
+    )
+
+
+def test_lock_file_holds_what_the_settings_want_and_nothing_that_was_dropped():
     for requirement in wanted():
-        name = canonicalize_name(requirement.name)
-        assert name in locked, f"{requirement} is not in the lock file: make lock"
-        assert requirement.specifier.contains(locked[name], prereleases=True), (
-            f"{requirement} but {locked[name]} is locked: make lock"
-        )
+        check_pinned(requirement, dict(pins()), prereleases=True)
+    direct = re.findall(
+        r"^([A-Za-z0-9._-]+)==[^\n]*\n(?: +--hash[^\n]*\n)+ +# via(?:\n +#  "
+        r" [^\n]*)*?[^\n]*capslit \(setup\.py\)",
+        read("requirements.lock"),
+        re.MULTILINE,
+    )
+    assert set(map(canonicalize_name, direct)) == named(wanted()), "make lock"
 
 
-def test_lock_file_holds_nothing_that_was_dropped():
-    direct = {
-        canonicalize_name(name)
-        for name in re.findall(
-            r"^([A-Za-z0-9._-]+)==[^\n]*\n(?: +--hash[^\n]*\n)+ +# via(?:\n +#  "
-            r" [^\n]*)*?[^\n]*capslit \(setup\.py\)",
-            read("requirements.lock"),
-            re.MULTILINE,
-        )
-    }
-    assert direct == {canonicalize_name(r.name) for r in wanted()}, "make lock"
-
-
-def extras(monkeypatch):
-    "The extras of the distribution, by name."
-    import runpy
-
-    import setuptools
-
-    given = {}
+def test_the_extras_are_for_users_and_contributors_and_those_spoken_of_exist(monkeypatch):
+    given, spoken = {}, {}
     monkeypatch.setattr(setuptools, "setup", given.update)
     runpy.run_path(str(ROOT / "setup.py"))
-    return {
-        name: {canonicalize_name(Requirement(r).name) for r in rs}
-        for name, rs in given["extras_require"].items()
-    }
-
-
-def test_the_extras_all_and_dev_are_for_users_and_contributors(monkeypatch):
-    found = extras(monkeypatch)
-    assert {"numba", "matplotlib", "dask", "pyarrow", "zarr", "torch", "palmerpenguins"} <= found[
-        "all"
-    ]
-    assert not found["all"] & {"nbdev", "pytest", "jupyter-book", "ruff", "hypothesis"}
-    assert {"nbdev", "pytest", "jupyter-book", "ruff", "numba", "matplotlib", "sympy"} <= found[
-        "dev"
-    ]
-    needed = {canonicalize_name(Requirement(r).name) for r in settings()["requirements"].split()}
-    assert found["dev"] | needed == {canonicalize_name(r.name) for r in wanted()}
-
-
-def test_every_extra_that_is_spoken_of_exists(monkeypatch):
-    found, named = extras(monkeypatch), {}
+    found = {name: named(map(Requirement, rs)) for name, rs in given["extras_require"].items()}
+    assert {"numba", "matplotlib", "dask", "pyarrow", "zarr", "torch"} <= found["all"]
+    assert "palmerpenguins" in found["all"]
+    tools = {"nbdev", "pytest", "jupyter-book", "ruff"}
+    assert not found["all"] & (tools | {"hypothesis"})
+    assert tools | {"numba", "matplotlib", "sympy"} <= found["dev"]
+    assert found["dev"] | named(requirements("")) == named(wanted())
     for path in tracked_files():
         if path.suffix in (".py", ".md", ".ipynb"):
-            for name in re.findall(
-                r"pip install '?(?:capslit|\.)\[(\w+)\]", path.read_text(encoding="utf-8")
-            ):
-                named.setdefault(name, path)
-    assert {"all", "parquet", "torch"} <= set(named) and not set(named) - set(found), named
+            words = re.findall(r"pip install '?(?:capslit|\.)\[(\w+)\]", path.read_text("utf-8"))
+            spoken |= dict.fromkeys(words, path)
+    assert {"all", "parquet", "torch"} <= set(spoken) and not set(spoken) - set(found), spoken
 
 
 def test_torch_and_all_that_it_needs_are_locked():
-    locked = pins(*LOCKS)
-    (torch,) = (Requirement(r) for r in settings()["torch_requirements"].split())
-    assert torch.specifier.contains(locked["torch"])
+    locked = {name: pin for lock in LOCKS for name, pin in pins(lock)}
+    (torch,) = requirements("torch_")
+    check_pinned(torch, locked)
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
     assert version("torch").split("+")[0] == locked["torch"]
     for requirement in map(Requirement, requires("torch")):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            name = canonicalize_name(requirement.name)
-            assert requirement.specifier.contains(locked[name]), requirement
+            check_pinned(requirement, locked)
 
 
 def test_dask_zarr_parquet_and_tables_and_all_that_they_need_are_locked():
-    locked = pins("requirements-dask.lock")
-    todo = [
-        Requirement(r)
-        for name in ("dask", "zarr", "parquet", "tables")
-        for r in settings()[f"{name}_requirements"].split()
-    ]
-    seen = set()
+    lock = "requirements-dask.lock"
+    todo, seen = requirements("dask_", "zarr_", "parquet_", "tables_"), set()
     while todo:
         requirement = todo.pop()
         name = canonicalize_name(requirement.name)
-        assert name in locked, f"{requirement} is not in requirements-dask.lock: make lock"
+        assert name in dict(pins(lock)), f"{requirement} is not in {lock}: make lock"
         assert requirement.specifier.contains(version(name), prereleases=True), requirement
         if (name, *requirement.extras) not in seen:
             seen.add((name, *requirement.extras))
-            extras = [{"extra": extra} for extra in ("", *requirement.extras)]
-            todo += [
-                r
-                for r in map(Requirement, requires(name) or [])
-                if r.marker is None or any(r.marker.evaluate(extra) for extra in extras)
-            ]
+            for needed in map(Requirement, requires(name) or []):
+                extras = [{"extra": extra} for extra in ("", *requirement.extras)]
+                if needed.marker is None or any(map(needed.marker.evaluate, extras)):
+                    todo.append(needed)
 
 
-def test_locks_agree_with_one_another():
+def test_locks_agree_and_have_hashes_and_no_addresses():
     found = {}
+    address = r"https?://|file:|--(extra-)?index-url|--find-links|--trusted-host"
     for lock in LOCKS:
-        for name, pin in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", read(lock), re.MULTILINE):
-            found.setdefault(canonicalize_name(name), {}).setdefault(lock, set()).add(pin)
-    differ = {
-        name: pins for name, pins in found.items() if len({frozenset(p) for p in pins.values()}) > 1
-    }
-    assert not differ, f"{differ}: make lock"
+        text, held = read(lock), {}
+        for name, pin in pins(lock):
+            held.setdefault(name, set()).add(pin)
+        for name, versions in held.items():
+            assert found.setdefault(name, versions) == versions, f"{lock}, {name}: make lock"
+        for block in re.split(r"\n(?=[A-Za-z0-9])", text):
+            first = block.split("\n")[0]
+            assert "==" not in first or "--hash=sha256:" in block, first
+        assert not re.search(address, text)
 
 
-@together("lock", LOCKS)
-def test_lock_file_has_hashes_and_no_addresses(lock):
-    text = read(lock)
-    for block in re.split(r"\n(?=[A-Za-z0-9])", text):
-        if "==" in block.split("\n")[0]:
-            assert "--hash=sha256:" in block, block.split("\n")[0]
-    assert not re.search(r"https?://|file:|--(extra-)?index-url|--find-links|--trusted-host", text)
-
-
-def test_tracked_files_name_no_machine():
+def test_tracked_files_name_no_machine_and_are_neither_built_nor_large():
     forbidden = re.compile(
         r"(?<![\w.])/(?:root|home/\w+|work|opt/wheels)/|--(?:extra-)?index-url\s+\S*://|PIP_INDEX_URL="
     )
-    this = Path(__file__).resolve()
+    built = {"_build", ".venv", "__pycache__", ".ipynb_checkpoints"}
     for path in tracked_files():
-        if path == this or path.suffix in {".npz", ".png", ".gz"}:
-            continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            assert not forbidden.search(line), f"{path.relative_to(ROOT)}:{number}: {line[:120]}"
+        assert not built & set(path.relative_to(ROOT).parts), path
+        assert path.stat().st_size < 2_000_000, path
+        if path.name != "test_house.py" and path.suffix not in {".npz", ".png", ".gz"}:
+            for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+                assert not forbidden.search(line), f"{path}:{number}: {line[:120]}"
 
 
-def test_nothing_built_or_large_is_tracked():
-    for path in tracked_files():
-        parts = path.relative_to(ROOT).parts
-        assert not {"_build", ".venv", "__pycache__", ".ipynb_checkpoints"} & set(parts), path
-        assert path.stat().st_size < 2_000_000, f"{path} has {os.path.getsize(path)} bytes"
-
-
-LAYERS = [
-    {"arrays", "storage"},
-    {"validation"},
-    {"em", "plotting"},
-    {"data", "exploring"},
-    {"estimator"},
-    {"capsules", "mixtures", "factorial", "routing", "composition"},
-    {"deeper"},
-    {"proofs"},
-    {"experiments"},
-    {"cli"},
-    {"__main__"},
-]
+LAYERS = """arrays storage|validation|em plotting|data exploring|estimator
+    |capsules mixtures factorial routing composition|deeper|proofs|experiments|cli|__main__"""
 
 
 def test_arrows_run_one_way():
     """A module imports, anywhere in it, only modules of lower layers or of its own package, and
     there is no circle.
     """
-    sys.path.insert(0, str(ROOT / "book"))
-    from dependencies import modules, uses
-
-    layer = {name: i for i, names in enumerate(LAYERS) for name in names}
+    layer = {name: i for i, names in enumerate(LAYERS.split("|")) for name in names.split()}
+    inner = {name: path for name, path in modules().items() if path.name != "__init__.py"}
     graph = {
-        name: {
-            used
-            for used in uses(path)
-            if used.count(".") and used != name and modules()[used].name != "__init__.py"
-        }
-        for name, path in modules().items()
-        if path.name != "__init__.py"
+        name: {used for used in uses(path) & inner.keys() if "." in used and used != name}
+        for name, path in inner.items()
     }
     for name, used in graph.items():
         home = name.split(".")[1]

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 from conftest import FORMS, classes, together
+from estimators import each
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -54,27 +55,24 @@ N = len(X)
 
 
 def quick(dim=2, **settings):
-    return CapsuleClassifier.paper(
-        dim, **{"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1} | settings
-    )
+    short = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}
+    return CapsuleClassifier.paper(dim, **short | settings)
 
 
 # ── degenerate tables
 
 rng = np.random.default_rng(0)
 ONE_EACH = [np.flatnonzero(Y == c)[0] for c in range(3)]
-UNITS = np.array([1e-100, 1, 1e100, 1])
 DEGENERATE = {  # inputs, labels, accuracy
     "zero columns": (np.insert(X, [0, 2], 0, axis=1), Y, 0.85),
     "a constant column": (np.c_[X, np.full(N, 7.0)], Y, 0.85),
     "collinear columns": (X @ rng.standard_normal((4, 9)), Y, 0.85),
     "duplicated columns": (np.c_[X, X], Y, 0.85),
     "fewer examples than features": (rng.standard_normal((24, 100)), Y[:24], 0.999),
-    "one feature": (4.0 * Y[:, None] + np.linspace(0, 1, N)[:, None] + 1, Y, 0),
     "rows of zeros": (X * (np.arange(N) % 5 > 0)[:, None], Y, 0.6),
     "one example of each class": (X[ONE_EACH], Y[ONE_EACH], 1),
     "one enormous example": (X * np.where(np.arange(N) == 5, 1e150, 1)[:, None], Y, 0),
-    "very different units": (X * UNITS, Y, 0.7),
+    "very different units": (X * (1e-100, 1, 1e100, 1), Y, 0.7),
     "one column in a tiny unit": (X * (1e-200, 1, 1, 1), Y, 0.7),
     "all the same": (np.full_like(X, 3), np.where(np.arange(N) < 60, 2, Y), 0.7),
 }
@@ -98,12 +96,10 @@ def test_degenerate_tables_are_learned_from(architecture, fit_intercept):
     ways = {"architecture": architecture, "fit_intercept": fit_intercept}
     found = {}
     for name, (inputs, labels, right) in DEGENERATE.items():
-        dim = min(2, inputs.shape[1])
-        model, p = found[name] = learned(inputs, labels, dim=dim, **ways)
+        model, _ = found[name] = learned(inputs, labels, **ways)
         assert model.score(inputs, labels) >= right, name
-    padded, twice, zeros = (
-        found[name] for name in ("zero columns", "duplicated columns", "rows of zeros")
-    )
+    names = ("zero columns", "duplicated columns", "rows of zeros")
+    padded, twice, zeros = map(found.get, names)
     assert np.abs(padded[0].coef_[..., [0, 3]]).max() < 1e-12
     assert np.abs(found["collinear columns"][0].coef_).max() < 1e3
     # the solution of least norm shares every weight out
@@ -208,80 +204,87 @@ def test_form_and_type_of_an_array_do_not_matter(name):
 BAD, RNG = X * np.nan, np.random.default_rng(0)
 DATA = (X, Y, None)
 LONE = np.arange(3)[None]
-CALLS = [  # function, wrong arguments, the name that the error must say
-    *((subspace, (a, 2, MOMENT, RNG), "moment") for a in (BAD[:4], X, np.triu(MOMENT))),
-    *((subspace, (MOMENT, 2, a, RNG), "overall") for a in (MOMENT[:3, :3], BAD[:4])),
-    *((subspace, (MOMENT, d, MOMENT, RNG), "dim") for d in (0, 2.5)),
-    (subspace, (MOMENT, 2, MOMENT, 0), "rng"),
-    *((random_weights, (shape, MOMENT, 0.1, RNG), "shape") for shape in ((2, 3), 4)),
-    (random_weights, ((2, 4), X, 0.1, RNG), "overall"),
-    *((random_weights, ((2, 4), MOMENT, s, RNG), "scale") for s in (0, np.inf)),
-    (random_weights, ((2, 4), MOMENT, 0.1, None), "rng"),
-    *((LeastSquares.from_gram, (a,), "gram") for a in (MOMENT, BAD[None, :4])),
-    (LeastSquares.from_gram, (MOMENT[None], (0,), -1), "alpha"),
-    (LeastSquares.from_gram, (MOMENT[None], (1,)), "which"),
-    *((CapsuleRegression, (t, LONE * 0 + 2), "targets") for t in (LONE[0], np.arange(4)[None])),
-    *((CapsuleRegression, (LONE, dims), "dims") for dims in (LONE[0] + 1, LONE * 0)),
-    (CapsuleRegression, (LONE, LONE + 2, None, -1), "alpha"),
-    (MODEL.e_step, (CapsuleParameters(START.weights[0]), DATA), "weights"),
+BATCH = {"x": X, "y": Y, "weight": None}
+WRONG = [  # a function, good arguments, and bad ones, each with what the error must say
+    (
+        subspace,
+        {"moment": MOMENT, "dim": 2, "overall": MOMENT, "rng": RNG},
+        each(
+            moment=[BAD[:4], X, np.triu(MOMENT)],
+            overall=[MOMENT[:3, :3], BAD[:4]],
+            dim=[0, 2.5],
+            rng=[0],
+        ),
+    ),
+    (
+        random_weights,
+        {"shape": (2, 4), "overall": MOMENT, "scale": 0.1, "rng": RNG},
+        each(shape=[(2, 3), 4], overall=[X], scale=[0, np.inf], rng=[None]),
+    ),
+    (
+        LeastSquares.from_gram,
+        {"gram": MOMENT[None]},
+        each(gram=[MOMENT, BAD[None, :4]], alpha=[-1], which=[(1,)]),
+    ),
+    (
+        CapsuleRegression,
+        {"targets": LONE, "dims": LONE + 2},
+        each(
+            targets=[LONE[0], np.arange(4)[None]],
+            dims=[LONE[0] + 1, LONE * 0],
+            alpha=[-1],
+        ),
+    ),
     *(
-        (function, (START, batch), name)
+        (
+            lambda f=function, start=START, **batch: f(start, tuple(batch.values())),
+            BATCH,
+            (
+                *each(x=[X[:, :3]], y=[Y[:9], Y + 0.5], weight=[np.ones(9)]),
+                ({"start": CapsuleParameters(START.weights[0])}, "weights"),
+                *(({"y": y}, "y must lie between 0 and 2") for y in (Y + 1, Y - 1)),
+            ),
+        )
         for function in (MODEL.e_step, MODEL.count_errors)
-        for batch, name in (
-            ((X[:, :3], Y, None), "x"),
-            ((X, Y[:9], None), "y"),
-            ((X, Y + 1, None), "y must lie between 0 and 2"),
-            ((X, Y - 1, None), "y must lie between 0 and 2"),
-            ((X, Y + 0.5, None), "y"),
-            ((X, Y, np.ones(9)), "weight"),
-        )
     ),
-    *(
-        (second_moments, (batch, range(3)), name)
-        for batch, name in (
-            ((X[0], Y, None), "x"),
-            ((X, Y[:9], None), "y"),
-            ((X, Y, np.ones(9)), "weight"),
-        )
+    (
+        lambda **batch: second_moments(tuple(batch.values()), range(3)),
+        BATCH,
+        each(x=[X[0]], y=[Y[:9]], weight=[np.ones(9)]),
+    ),
+    (
+        em.fit,
+        {"model": MODEL, "parameters": START, "data": DATA},
+        (
+            *each(
+                data=[
+                    *(iter([DATA]), (X, Y[:9], None), [X, Y], (), [], (X[:0], Y[:0], None)),
+                    *((BAD, Y, None), (X * np.inf, Y, None), (X.tolist(), Y, None)),
+                ],
+                parameters=[CapsuleParameters(START.weights * np.nan)],
+                rounds=[(), [3], [em.Round(0)]],
+                monitor=["loss"],
+                momentum=[-0.1, np.nan],
+                tol=[-1, np.nan],
+                max_iter=[0],
+                checkpoint=[7],
+                checkpoint_every=["10", -1, np.nan],
+                acceleration=["squarem"],
+            ),
+            ({"validation": (BAD, Y, None), "monitor": "validation"}, "validation"),
+            ({"monitor": "validation"}, "validation is None"),
+        ),
     ),
 ]
-FITS = [
-    *(
-        ({"data": data}, "data")
-        for data in (
-            iter([DATA]),
-            (X, Y[:9], None),
-            [X, Y],
-            (),
-            [],
-            (X[:0], Y[:0], None),
-            (BAD, Y, None),
-            (X * np.inf, Y, None),
-            (X.tolist(), Y, None),
-        )
-    ),
-    ({"parameters": CapsuleParameters(START.weights * np.nan)}, "parameters"),
-    ({"validation": (BAD, Y, None), "monitor": "validation"}, "validation"),
-    *(({"rounds": rounds}, "rounds") for rounds in ((), [3], [em.Round(0)])),
-    ({"monitor": "loss"}, "monitor"),
-    ({"monitor": "validation"}, "validation is None"),
-    *(({"momentum": value}, "momentum") for value in (-0.1, np.nan)),
-    *(({"tol": value}, "tol") for value in (-1, np.nan)),
-    ({"max_iter": 0}, "max_iter"),
-    ({"checkpoint": 7}, "checkpoint"),
-    *(({"checkpoint_every": value}, "checkpoint_every") for value in ("10", -1, np.nan)),
-    ({"acceleration": "squarem"}, "acceleration"),
-]
-good = {"model": MODEL, "parameters": START, "data": DATA}
-CALLS += [(lambda a=a: em.fit(**good | a), (), name) for a, name in FITS]
 
 
-@together("function, arguments, name", CALLS)
-def test_wrong_arguments_of_functions_are_named(function, arguments, name):
+@together("function, good, wrong", WRONG)
+def test_wrong_arguments_of_functions_are_named(function, good, wrong):
     kinds = (ValueError, TypeError, FloatingPointError)
-    with pytest.raises(kinds, match=rf"(?s)(^|\W){name}(\W|$)") as caught:
-        function(*arguments)
-    assert len(str(caught.value)) > 20 and not isinstance(caught.value, np.exceptions.AxisError)
+    for arguments, said in wrong:
+        with pytest.raises(kinds, match=rf"(?s)(^|\W){said}(\W|$)") as caught:
+            function(**good | arguments)
+        assert len(str(caught.value)) > 20 and not isinstance(caught.value, np.exceptions.AxisError)
 
 
 # ── tables: the column, the label and what helps
@@ -366,33 +369,24 @@ def test_the_label_is_named(labels, said):
 def test_what_helps_is_said():
     large = GOOD.assign(income=-1e200)
     size = r"X has 1e\+200 as its largest magnitude, in the column"
+    folds = r"cv: there are no folds; .* a list of \(train, test\) is not"
+    sums = "sample_weight adds up to .* divide the weights of all batches"
     objects = np.array(GOOD, dtype=object)
     objects[2, 1] = {"a": 1}
     fitted = CapsuleClassifier(1, **SIMPLE).fit(GOOD, LABELS)
-    heavy = np.full(6, 1e38)
-    for kind, said, call in (
-        (ValueError, f"{size} 'income', but", lambda: fitted.fit(large, LABELS)),
-        (ValueError, rf"{size} 1 \(from", lambda: fitted.fit(sp.csr_array(large), LABELS)),
-        (
-            TypeError,
-            "objects of the type dict in.* a real number",
-            lambda: fitted.fit(objects, LABELS),
-        ),
-        (ValueError, "X_val needs y_val", lambda: fitted.fit(GOOD, LABELS, X_val=GOOD)),
-        (
-            ValueError,
-            r"cv: there are no folds; .* a list of \(train, test\) is not",
-            lambda: CapsuleClassifier(cv=iter([])).fit(GOOD, LABELS),
-        ),
-        (ValueError, r"y is None, .* pass score\(X, y\)", lambda: fitted.score(GOOD)),
-        (
-            ValueError,
-            "sample_weight adds up to .* divide the weights of all batches",
-            lambda: quick(1).partial_fit(GOOD.astype(np.float32), LABELS, [0, 1], heavy),
-        ),
+    single, heavy = GOOD.astype(np.float32), np.full(6, 1e38)
+    for said, call in (
+        (f"{size} 'income', but", lambda: fitted.fit(large, LABELS)),
+        (rf"{size} 1 \(from", lambda: fitted.fit(sp.csr_array(large), LABELS)),
+        ("X_val needs y_val", lambda: fitted.fit(GOOD, LABELS, X_val=GOOD)),
+        (folds, lambda: CapsuleClassifier(cv=iter([])).fit(GOOD, LABELS)),
+        (r"y is None, .* pass score\(X, y\)", lambda: fitted.score(GOOD)),
+        (sums, lambda: quick(1).partial_fit(single, LABELS, [0, 1], heavy)),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(ValueError, match=said):
             call()
+    with pytest.raises(TypeError, match="objects of the type dict in.* a real number"):
+        fitted.fit(objects, LABELS)
     pairs = CapsuleClassifier(1, **SIMPLE).fit(GOOD, [0, 1, 2] * 2)
     for method in ("prototypes", "posterior_mean"):
         assert not hasattr(pairs, method) and hasattr(fitted, method)  # two classes: one problem
@@ -402,21 +396,22 @@ def test_what_helps_is_said():
 
 def test_other_classes_or_shapes_are_no_warm_start_and_change_nothing():
     model = CapsuleClassifier(1, **SIMPLE, warm_start=True).fit(GOOD, LABELS)
-    before = vars(model).copy()
-    for labels in (np.array(["no", "yes"])[LABELS], [0, 2, 0, 2, 0, 2], [0, 1, 2, 0, 1, 2]):
-        with pytest.raises(
-            ValueError, match=r"coef_, .* \[0, 1\], but y holds .* warm_start=False"
-        ):
-            model.fit(GOOD, labels)
-    with pytest.raises(ValueError, match="coef_"):
-        model.fit(GOOD.to_numpy()[:, :2], LABELS)
+    before, names = vars(model).copy(), np.array(["no", "yes"])
+    other = r"coef_, .* \[0, 1\], but y holds .* warm_start=False"
+    for inputs, labels, said in (
+        (GOOD, names[LABELS], other),
+        (GOOD, [0, 2, 0, 2, 0, 2], other),
+        (GOOD, [0, 1, 2, 0, 1, 2], other),
+        (GOOD.to_numpy()[:, :2], LABELS, "coef_"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            model.fit(inputs, labels)
     with pytest.raises(UserWarning, match="max_iter"):  # as an error
         model.set_params(max_iter=1).fit(GOOD, LABELS)
     with pytest.raises(ValueError, match="coef_"):
         model.set_params(capsule_dim=3).partial_fit(GOOD, LABELS)
     model.set_params(max_iter=before["max_iter"], capsule_dim=1)
     assert all(vars(model)[name] is value for name, value in before.items())
-    names = np.array(["no", "yes"])
     assert model.set_params(warm_start=False).fit(GOOD, names[LABELS]).classes_.tolist() == [*names]
 
 
@@ -452,14 +447,8 @@ def test_what_was_not_transformed_is_seen_and_honest_shifts_are_not(load):
     assert _share_elsewhere(np.eye(30)[codes[:400]], np.eye(30)[codes[400:]]) <= 0.5
 
 
-@pytest.fixture
-def few_iterations():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "EM stopped")
-        yield
-
-
-def test_a_pipeline_warns_and_both_remedies_help(few_iterations):
+def test_a_pipeline_warns_and_both_remedies_help():
+    warnings.filterwarnings("ignore", "EM stopped")
     X, X_val, y, y_val = train_test_split(*load_wine(return_X_y=True), random_state=0)
     settings = SIMPLE | {"schedule": Schedule(monitor="error"), "max_iter": 5, "random_state": 0}
     classifier = CapsuleClassifier(1, **settings)

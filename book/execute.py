@@ -40,22 +40,25 @@ class NotebookError(Exception):
     """A notebook could not be executed, or wrote to stderr; the text says where and why."""
 
 
+def directives(cell):
+    """The words of each of nbdev's lines in a code cell: [["export"], ["eval:", "false"], …]."""
+    lines = "".join(cell["source"]).splitlines()
+    return [words for line in lines if line.startswith("#|") and (words := line[2:].split())]
+
+
 def clean_cell(cell):
     """Drop the `#|` lines from a code cell and turn those that concern display into the book's cell
     tags.
     """
+    found = directives(cell)
     lines = "".join(cell["source"]).splitlines(keepends=True)
-    directives = [line.strip()[2:].split() for line in lines if line.startswith("#|")]
+    cell["source"] = "".join(line for line in lines if not line.startswith("#|")).strip("\n")
     tags = cell["metadata"].setdefault("tags", [])
-    for name, *args in filter(None, directives):
-        if name in TAGS:
-            tags.append(TAGS[name])
-        if name == "eval:" and args == ["false"]:
-            tags.append("skip-execution")
-    source = "".join(line for line in lines if not line.startswith("#|")).strip("\n")
-    if not source:  # nothing but directives
+    tags += [TAGS[name] for name, *_ in found if name in TAGS]
+    if ["eval:", "false"] in found:
+        tags.append("skip-execution")
+    if not cell["source"]:  # nothing but directives
         tags.append("remove-cell")
-    cell["source"] = source
 
 
 def short(path):

@@ -1,28 +1,34 @@
-"""What the project says of itself, once for all scripts: settings.ini and git."""
+"""What all scripts share: what settings.ini, _toc.yml and git say of the project, and how a file is
+written whole or not at all.
+"""
 
+import os
 import subprocess
 from configparser import ConfigParser
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
-
-
-def settings():
-    """The entries of settings.ini."""
-    config = ConfigParser(delimiters=["="])
-    config.read(ROOT / "settings.ini", encoding="utf-8")
-    return config["DEFAULT"]
-
-
-SETTINGS = settings()
+_config = ConfigParser(delimiters=["="])
+_config.read(ROOT / "settings.ini", encoding="utf-8")
+SETTINGS = _config["DEFAULT"]
 VERSION = SETTINGS["version"]
 SOURCE = SETTINGS["git_url"]  # the repository
-SITE = (
-    SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]
-)  # where the folders of all versions lie, with a slash at its end
+SITE = SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]  # with the folders of all versions
 LATEST = f"{SITE}latest/"  # the book of the main branch, whose addresses stay
+
+
+def contents():
+    """Parts and pages of the book: [(part, [page, …]), …]; the first part has no name."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [("", [toc["root"]])]
+    for part in toc["parts"]:
+        parts.append((part["caption"], [chapter["file"] for chapter in part["chapters"]]))
+    return parts
 
 
 def git(*words):
@@ -47,3 +53,12 @@ def version_folder():
     """The folder of this version on the site: vX.Y.Z where that tag is checked out, else latest."""
     tag = f"v{VERSION}"
     return tag if tag in git("tag", "--points-at", "HEAD").split() else "latest"
+
+
+@contextmanager
+def whole(target):
+    """A path to write to, which becomes the target when all is written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_suffix(f".{os.getpid()}.tmp")
+    yield scratch
+    scratch.replace(target)

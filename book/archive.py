@@ -6,7 +6,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-from project import HTML, ROOT, SETTINGS, VERSION, whole
+from paths import HTML, ROOT, whole
+from project import SETTINGS, VERSION
 
 NAME = f"{SETTINGS['lib_name']}-{VERSION}-book"
 DAY = (1980, 1, 1, 0, 0, 0)  # the same pages give the same file

@@ -23,7 +23,7 @@ import sphinx.builders
 import weight
 from dependencies import has_torch, runs_here
 from execute import clean_cell, directives, stored, stored_path
-from project import ROOT
+from paths import ROOT
 from sphinx.errors import SphinxParallelError
 from sphinx.util import logging
 

@@ -15,7 +15,7 @@ import warnings
 from functools import cache
 
 from IPython.core.inputtransformer2 import TransformerManager
-from project import ROOT
+from paths import ROOT
 
 PACKAGE = "capslit"
 

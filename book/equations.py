@@ -11,10 +11,11 @@ from html import escape
 from pathlib import Path
 
 import yaml
-from dependencies import ROOT, notebooks
+from dependencies import notebooks
 from docutils.nodes import Text, make_id, math_block
 from execute import stored_path
 from pages import on_every_page
+from paths import ROOT
 from sphinx.util.nodes import make_refnode
 
 sys.path.insert(0, str(ROOT))  # the package beside the notebooks

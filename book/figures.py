@@ -13,7 +13,7 @@ from pathlib import Path
 from docutils import nodes
 from pages import on_every_page
 from PIL import Image
-from project import whole
+from paths import whole
 from sphinx.addnodes import pending_xref
 from sphinx.util.docutils import SphinxRole
 from sphinx.util.nodes import make_refnode

@@ -11,9 +11,10 @@ import re
 from functools import cache
 from pathlib import Path
 
-from dependencies import ROOT, module_of, modules, notebooks, public, tree
+from dependencies import module_of, modules, notebooks, public, tree
 from docutils import nodes
 from modules import documented
+from paths import ROOT
 from sphinx.addnodes import desc, pending_xref
 
 PLAIN = "capslit.capsules.plain."  # repeats names of the engine: elsewhere the engine's are meant

@@ -8,10 +8,10 @@ import re
 import sys
 from pathlib import Path
 
-from project import ROOT
+from paths import ROOT
 
 SKELETON = Path(__file__).parent / "skeleton.ipynb"
-SETTINGS = "from capslit.capsules.settings import"  # the line before which an import is put
+BEFORE = "from capslit.capsules.settings import"  # the line before which an import is put
 ENTRY = """    "BernoulliMixture": Entry(
         BernoulliMixture(2, n_init=2, random_state=0),
         X=BITS,
@@ -39,7 +39,7 @@ def begin(notebook, root=ROOT):
     line = before[-1].split("file:")[0] + f"file: nbs/{package}/{module}\n"
     table = estimators.read_text(encoding="utf-8")
     imported = f"from capslit.{package}.{module} import BernoulliMixture\n"
-    table = table.replace(SETTINGS, imported + SETTINGS, 1)
+    table = table.replace(BEFORE, imported + BEFORE, 1)
     head, start, entries = table.partition("\nESTIMATORS = {")
     entries = entries.replace("\n}\n", f"\n{ENTRY}}}\n", 1)
     skeleton = SKELETON.read_text(encoding="utf-8")

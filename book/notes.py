@@ -7,7 +7,8 @@ With --check TAG: also fails if the tag is not that of the version in settings.i
 import re
 import sys
 
-from project import ROOT, VERSION
+from paths import ROOT
+from project import VERSION
 
 
 def notes(version, text):

@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urldefrag
 
 from playwright.sync_api import sync_playwright
-from project import HTML, LATEST, ROOT, SETTINGS, SITE, VERSION, commit, contents, whole
+from paths import HTML, ROOT, whole
+from project import LATEST, SETTINGS, SITE, VERSION, commit, contents
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import Fit
 

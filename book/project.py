@@ -1,18 +1,12 @@
-"""What all scripts share: what settings.ini, _toc.yml and git say of the project, and how a file is
-written whole or not at all.
-"""
+"""What the project says of itself, once for all scripts: settings.ini, _toc.yml and git."""
 
-import os
 import subprocess
 from configparser import ConfigParser
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import yaml
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = ROOT / "_build" / "html"
 _config = ConfigParser(delimiters=["="])
 _config.read(ROOT / "settings.ini", encoding="utf-8")
 SETTINGS = _config["DEFAULT"]
@@ -53,12 +47,3 @@ def version_folder():
     """The folder of this version on the site: vX.Y.Z where that tag is checked out, else latest."""
     tag = f"v{VERSION}"
     return tag if tag in git("tag", "--points-at", "HEAD").split() else "latest"
-
-
-@contextmanager
-def whole(target):
-    """A path to write to, which becomes the target when all is written."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_suffix(f".{os.getpid()}.tmp")
-    yield scratch
-    scratch.replace(target)

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from built_book import BOOK, CHAPTERS, Reader, needs_built_book
+from built_book import CHAPTERS, Reader, html, needs_built_book, state
 from conftest import together
 from sklearn.metrics import confusion_matrix
 
@@ -20,8 +20,12 @@ from capslit.experiments.scenes import BACKGROUNDS
 pytestmark = needs_built_book
 
 
-def state(page, part):
-    return page.evaluate("part => capslit.parts[part].state()", part)
+def record(name):
+    return load_record(RESULTS / f"{name}.json")
+
+
+def words(part):
+    return part.locator(".capslit-words").first.inner_text()
 
 
 # Images behind points
@@ -29,17 +33,13 @@ def state(page, part):
 
 @pytest.mark.parametrize("figure, data", [("figure2", "mnist"), ("figure3", "fashion")])
 def test_points_have_the_record_s_classes_and_images(reader, figure, data):
-    record, images = (
-        load_record(RESULTS / f"{figure}-{data}.json"),
-        load_record(RESULTS / f"{figure.replace('figure', 'points')}-{data}.json"),
-    )
-    rows = images.array("images", "rows")
-    lengths = np.sum(record.array("multiclass-2", "squashed")[rows].astype(float) ** 2, axis=2)
-    page = reader.open(f"nbs/experiments/{figure}.html")
-    assert state(page, f"{figure}-points")["taken"] == lengths.argmax(axis=1).tolist()
-    assert np.allclose(
-        page.evaluate("part => capslit.parts[part].shares", f"{figure}-points"), lengths, atol=2e-3
-    )
+    images = record(f"{figure.replace('figure', 'points')}-{data}")
+    squashed = record(f"{figure}-{data}").array("multiclass-2", "squashed").astype(float)
+    lengths = np.sum(squashed[images.array("images", "rows")] ** 2, axis=2)
+    page, part = reader.open(f"nbs/experiments/{figure}.html"), f"{figure}-points"
+    assert state(page, part)["taken"] == lengths.argmax(axis=1).tolist()
+    shares = page.evaluate("part => capslit.parts[part].shares", part)
+    assert np.allclose(shares, lengths, atol=2e-3)
     sheet = page.evaluate(
         """async part => {
         const {sprite} = capslit.data[part], image = new Image();
@@ -51,57 +51,39 @@ def test_points_have_the_record_s_classes_and_images(reader, figure, data):
             23 % sprite.columns * side, Math.floor(23 / sprite.columns) * side, side, side);
         return [...data].filter((_, k) => k % 4 === 0);
     }""",
-        f"{figure}-points",
+        part,
     )
-    assert (
-        np.max(
-            np.abs(np.reshape(sheet, (28, 28)) - images.array("images", "images")[23].astype(int))
-        )
-        <= 16
-    )
+    image = images.array("images", "images")[23].astype(int)
+    assert np.max(np.abs(np.reshape(sheet, image.shape) - image)) <= 16
 
 
 def test_points_are_chosen_by_class_and_by_arrow_keys(reader):
     page = reader.open("nbs/experiments/figure2.html")
-    confusion, labels = (
-        load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", name)
-        for name in ("confusion", "labels")
-    )
+    names = ("confusion", "labels")
+    confusion, labels = (record("figure2-mnist").array("multiclass-2", name) for name in names)
     part = page.locator("#live-figure2-points")
     part.locator("select").nth(1).select_option("4")
     part.locator("select").nth(2).select_option("9")
-    shown = state(page, "figure2-points")
-    kept = labels[load_record(RESULTS / "points2-mnist.json").array("images", "rows")]
-    assert shown["shown"] and all(kept[k] == 4 and shown["taken"][k] == 9 for k in shown["shown"])
-    assert (
-        part.locator(".capslit-words")
-        .first.inner_text()
-        .startswith(f"{confusion[4, 9]} of the 10000 test images")
-    )
-    first = shown["chosen"]
+    before = state(page, "figure2-points")
+    kept = labels[record("points2-mnist").array("images", "rows")]
+    assert {(kept[k], before["taken"][k]) for k in before["shown"]} == {(4, 9)}
+    assert words(part).startswith(f"{confusion[4, 9]} of the 10000 test images")
     part.locator("svg[role=application]").focus()
     page.keyboard.press("ArrowRight")
-    assert len(shown["shown"]) > 1 and state(page, "figure2-points")["chosen"] not in (first, None)
+    after = state(page, "figure2-points")["chosen"]
+    assert len(before["shown"]) > 1 and after not in (before["chosen"], None)
 
 
 # Curves and matrices: the page reads them from the drawn figures, the tests from the records
 
 
 def data_of(part):
-    return json.loads(
-        (BOOK / "_static" / "live" / f"{part}.data.js")
-        .read_text(encoding="utf-8")
-        .partition(" = ")[2]
-        .rstrip(";\n")
-    )
+    script = html(f"_static/live/{part}.data.js")
+    return json.loads(script.partition(" = ")[2].rstrip(";\n"))
 
 
 MOUNT = r'</summary>\s*<div class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"'
-EXPLORERS = {
-    part: page
-    for page in CHAPTERS
-    for part in re.findall(MOUNT, (BOOK / page).read_text(encoding="utf-8"))
-}
+EXPLORERS = {part: page for page in CHAPTERS for part in re.findall(MOUNT, html(page))}
 
 
 def metrics(names, key):
@@ -190,19 +172,18 @@ CURVES = {
 
 @pytest.mark.parametrize("part", CURVES)
 def test_explored_curves_are_the_record_s(part):
-    title, name, record, read = CURVES[part]
-    (panel,) = (
-        panel
+    title, name, source, read = CURVES[part]
+    (series,) = (
+        series
         for panel in data_of(part.partition(":")[0])["panels"]
-        if panel["title"].startswith(title)
+        for series in panel["series"]
+        if panel["title"].startswith(title) and series["name"] == name
     )
-    (series,) = (series for series in panel["series"] if series["name"] == name)
-    held = dict(zip(*read(load_record(RESULTS / f"{record}.json")), strict=True))
+    held = dict(zip(*read(record(source)), strict=True))
     shown = {point["x"]: point["y"] for point in series["values"]}
     assert len(shown) >= min(len(held), 6)
-    assert shown == pytest.approx(
-        {x: held[min(held, key=lambda at: abs((at or 0) - x))] for x in shown}, rel=6e-5
-    )
+    wanted = {x: held[min(held, key=lambda at: abs((at or 0) - x))] for x in shown}
+    assert shown == pytest.approx(wanted, rel=6e-5)
     assert max(shown) == pytest.approx(max(filter(None, held)), rel=0.02)
 
 
@@ -210,41 +191,35 @@ def test_error_rates_are_those_of_the_matrices_behind_them():
     found = 0
     for part in EXPLORERS:
         data = data_of(part)
-        for panel in data.get("panels", []):
-            for point in (
-                point
-                for series in panel["series"]
-                for point in series["values"]
-                if "counts" in point
-            ):
-                counts = unpacked(point["counts"])
-                assert 100 * (1 - np.trace(counts) / counts.sum()) == pytest.approx(
-                    point["y"], abs=1e-3
-                ), (part, panel["title"])
-                assert len(data["classes"][point["classes"]]) == len(counts)
-                found += 1
-        found += len(data.get("matrices", []))
+        series = [series for panel in data.get("panels", []) for series in panel["series"]]
+        points = [point for one in series for point in one["values"] if "counts" in point]
+        for point in points:
+            counts = unpacked(point["counts"])
+            error = 100 * (1 - np.trace(counts) / counts.sum())
+            assert error == pytest.approx(point["y"], abs=1e-3), part
+            assert len(data["classes"][point["classes"]]) == len(counts)
+        found += len(points) + len(data.get("matrices", []))
     assert found > 150
 
 
 def unpacked(packed):
-    return np.frombuffer(base64.b64decode(packed["base64"]), packed["dtype"]).reshape(
-        packed["shape"]
-    )
+    values = np.frombuffer(base64.b64decode(packed["base64"]), packed["dtype"])
+    return values.reshape(packed["shape"])
 
 
+# Part of the page: record, and where it has the predictions of a matrix, if not under its name
 MATRICES = {
-    "million-readings": ("readings-mnist", lambda name: (name, "predicted")),
+    "million-readings": ("readings-mnist", {}),
     "heads-errors": (
         "heads-mnist",
         {
             "the network itself": ("heads", "network"),
             "logistic regression, hidden capsules": ("heads", "logistic-hidden"),
-        }.get,
+        },
     ),
     "figure2-thresholds": (
         "radii-fashion",
-        {"Fashion-MNIST, ν = 0.4": ("threshold-0.4", "predicted")}.get,
+        {"Fashion-MNIST, ν = 0.4": ("threshold-0.4", "predicted")},
     ),
 }
 
@@ -252,20 +227,14 @@ MATRICES = {
 @pytest.mark.parametrize("part", MATRICES)
 def test_matrices_count_the_record_s_predictions(part):
     name, of = MATRICES[part]
-    record, seen = load_record(RESULTS / f"{name}.json"), 0
-    for matrix in data_of(part)["matrices"]:
-        if of(matrix["name"]):
-            where, predicted = of(matrix["name"])
-            labels = (
-                load_record(RESULTS / "figure3-fashion.json").array("multiclass-2", "labels")
-                if name.startswith("radii")
-                else record.array(where, "labels")
-            )
-            assert np.array_equal(
-                unpacked(matrix["counts"]), confusion_matrix(labels, record.array(where, predicted))
-            )
-            seen += 1
-    assert seen >= (len(record.parts) if part == "million-readings" else 1)
+    held = record(name)
+    of = of or {name: (name, "predicted") for name in held.parts}
+    shown = {matrix["name"]: unpacked(matrix["counts"]) for matrix in data_of(part)["matrices"]}
+    for matrix, (where, predicted) in of.items():
+        radii = name.startswith("radii")
+        source, place = (record("figure3-fashion"), "multiclass-2") if radii else (held, where)
+        counts = confusion_matrix(source.array(place, "labels"), held.array(where, predicted))
+        assert np.array_equal(shown[matrix], counts)
 
 
 @together("name", sorted(set(EXPLORERS.values())))
@@ -290,28 +259,21 @@ def test_explorers_start_when_they_are_opened(browser, site, name):
     assert not reader.errors and not troubles
 
 
-def test_explorers_are_not_there_without_scripts(browser, site):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(site + "nbs/experiments/figure5.html")
-    assert (
-        page.locator("details.capslit-explore").count()
-        and not page.locator("details.capslit-explore:visible").count()
-    )
-    context.close()
+def test_explorers_are_not_there_without_scripts(readers):
+    reader = readers(java_script_enabled=False)
+    reader.page.goto(f"{reader.site}nbs/experiments/figure5.html")
+    assert reader.page.locator("details.capslit-explore").count()
+    assert not reader.page.locator("details.capslit-explore:visible").count()
 
 
 def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
     page = reader.open("nbs/experiments/figure5.html")
-    part, record = page.locator("#live-figure5-curves"), load_record(RESULTS / "figure5-mnist.json")
+    part, error = page.locator("#live-figure5-curves"), record("figure5-mnist").metrics("ovr-4")
     part.locator("svg[role=application]").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
     now = state(page, "figure5-curves")
-    assert (
-        now["at"] == [1, 2]
-        and f"{100 * record.metrics('ovr-4')['test_error']:.2f} %" in now["words"]
-    )
+    assert now["at"] == [1, 2] and f"{100 * error['test_error']:.2f} %" in now["words"]
     part.locator("input[type=checkbox]").nth(1).uncheck()
     now = state(page, "figure5-curves")
     assert now["off"] == ["ovr"] and now["at"] == [0, 2] and now["words"].startswith("multiclass")
@@ -319,45 +281,40 @@ def test_curves_are_read_by_arrow_keys_and_hidden_by_boxes(reader):
 
 def test_a_curve_is_read_by_pointing_and_its_matrix_by_arrow_keys(reader):
     page = reader.open("nbs/experiments/figure5.html")
-    svg = page.locator("#live-figure5-curves svg[role=application]")
+    part = page.locator("#live-figure5-curves")
+    svg = part.locator("svg[role=application]")
     svg.scroll_into_view_if_needed()
-    box, view = svg.bounding_box(), svg.evaluate("svg => svg.viewBox.baseVal.width")
-    place = svg.evaluate(
-        "svg => svg.querySelectorAll('g')[3].children[16].getAttribute('transform')"
-    )  # the fifth point of the third curve
-    x, y = (float(value) for value in place.removeprefix("translate(").removesuffix(")").split())
-    at = (box["x"] + x * box["width"] / view, box["y"] + y * box["width"] / view)
-    page.mouse.move(*at)
+    x, y = svg.evaluate("""svg => {  // the fifth point of the third curve
+        const place = svg.querySelectorAll('g')[3].children[16].getAttribute('transform'),
+            [x, y] = place.match(/[\\d.]+/g).map(Number),
+            at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
+        return [at.x, at.y];
+    }""")
+    page.mouse.move(x, y)
     assert state(page, "figure5-curves")["at"] == [2, 4]
-    page.mouse.click(*at)
-    page.mouse.move(at[0] - 150, at[1] - 5)  # past other points
-    assert state(page, "figure5-curves")["at"] == [2, 4] and state(page, "figure5-curves")["held"]
-    counts = confusion_matrix(
-        *(
-            load_record(RESULTS / "figure5-mnist.json").array("ovo-16", name)
-            for name in ("labels", "predicted")
-        )
+    page.mouse.click(x, y)
+    page.mouse.move(x - 150, y - 5)  # past other points
+    now = state(page, "figure5-curves")
+    assert now["at"] == [2, 4] and now["held"]
+    labels, predicted = (
+        record("figure5-mnist").array("ovo-16", n) for n in ("labels", "predicted")
     )
-    page.locator("#live-figure5-curves td[tabindex='0']").focus()
+    counts = confusion_matrix(labels, predicted)
+    part.locator("td[tabindex='0']").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
-    words = page.locator("#live-figure5-curves .capslit-confusion .capslit-words").inner_text()
-    assert words == f"{counts[2, 1]} of the {counts[2].sum()} of class 2 are taken for 1."
+    said = words(part.locator(".capslit-confusion"))
+    assert said == f"{counts[2, 1]} of the {counts[2].sum()} of class 2 are taken for 1."
 
 
 def test_a_cell_of_the_matrix_chooses_the_images(reader):
     page = reader.open("nbs/experiments/figure2.html")
-    confusion = load_record(RESULTS / "figure2-mnist.json").array("multiclass-2", "confusion")
-    cell = (
-        page.locator("#live-figure2-points .capslit-confusion tbody tr").nth(4).locator("td").nth(9)
-    )
-    assert cell.inner_text() == str(confusion[4, 9])
+    part = page.locator("#live-figure2-points")
+    count = record("figure2-mnist").array("multiclass-2", "confusion")[4, 9]
+    cell = part.locator(".capslit-confusion tbody tr").nth(4).locator("td").nth(9)
+    assert cell.inner_text() == str(count)
     cell.click()
-    assert (
-        page.locator("#live-figure2-points .capslit-words")
-        .first.inner_text()
-        .startswith(f"{confusion[4, 9]} of the 10000 test images")
-    )
+    assert words(part).startswith(f"{count} of the 10000 test images")
 
 
 # The contest
@@ -366,26 +323,22 @@ def test_a_cell_of_the_matrix_chooses_the_images(reader):
 def test_tables_are_sorted_filtered_and_pointed_at(reader):
     from capslit.experiments.contest import matrix, tables_in
 
-    record = load_record(RESULTS / "tables-tables.json")
-    errors = dict(zip(tables_in(record), 100 * matrix(record, ["capsules", "logistic"])))
+    held = record("tables-tables")
+    tables, (ours, theirs) = tables_in(held), 100 * matrix(held, ["capsules", "logistic"]).T
+    by_ours = sorted(ours.tolist())
     page = reader.open("nbs/experiments/contest.html")
+    now = lambda: state(page, "contest-tables")
+    shown = lambda: [ours[tables.index(name)] for name in now()["shown"]]
     part = page.locator("#live-contest-tables")
-    better = sum(ours < theirs for ours, theirs in errors.values())
-    assert f"less on {better} of {len(errors)} tables" in state(page, "contest-tables")["words"]
+    assert f"less on {(ours < theirs).sum()} of {len(tables)} tables" in now()["words"]
     part.get_by_role("button", name="capsules", exact=True).click()
-    shown = state(page, "contest-tables")["shown"]
-    assert [errors[name][0] for name in shown] == sorted(ours for ours, _ in errors.values())
+    assert shown() == by_ours
     part.get_by_role("button", name="capsules ↑", exact=True).click()
-    assert [errors[name][0] for name in state(page, "contest-tables")["shown"]] == sorted(
-        (ours for ours, _ in errors.values()), reverse=True
-    )
+    assert shown() == by_ours[::-1]
     part.locator("svg[role=application]").focus()
     page.keyboard.press("ArrowRight")
-    chosen = state(page, "contest-tables")["chosen"]
-    assert errors[chosen][1] == min(theirs for _, theirs in errors.values()) and state(
-        page, "contest-tables"
-    )["words"].startswith(f"{chosen}: ")
+    chosen = now()["chosen"]
+    assert theirs[tables.index(chosen)] == min(theirs)
+    assert now()["words"].startswith(f"{chosen}: ")
     part.locator("input[type=search]").fill("penguin")
-    assert sorted(state(page, "contest-tables")["shown"]) == sorted(
-        name for name in errors if "penguin" in name
-    )
+    assert sorted(now()["shown"]) == sorted(name for name in tables if "penguin" in name)

@@ -48,17 +48,22 @@ def entry(directive, *options):
     return "\n".join(["```{eval-rst}", *lines, "```"])
 
 
+def modules_of(package):
+    """The modules of a package, or a module, in the order of the book."""
+    chapters = [chapter for _, part in contents() for chapter in part]
+    names = [chapter.replace("nbs", "capslit", 1).replace("/", ".") for chapter in chapters]
+    return [name for name in names if name in modules() and f"{name}.".startswith(f"{package}.")]
+
+
 def entries(package):
-    """The entries of the modules of a package, or of a module, in the order of the book."""
-    for chapter in (chapter for _, chapters in contents() for chapter in chapters):
-        module = chapter.replace("nbs", "capslit", 1).replace("/", ".")
-        if module in modules() and f"{module}.".startswith(f"{package}."):
-            for full in estimators(module).values():
-                excluded = f"exclude-members: {PLUMBING}"
-                yield entry(f"autoclass:: {full}", "members:", "inherited-members:", excluded)
-            names = ", ".join(estimators(module))
-            excluded = [f"exclude-members: {names}"] if names else []
-            yield entry(f"automodule:: {module}", "members:", *excluded)
+    """The entries of the modules of a package, or of a module."""
+    for module in modules_of(package):
+        for full in estimators(module).values():
+            excluded = f"exclude-members: {PLUMBING}"
+            yield entry(f"autoclass:: {full}", "members:", "inherited-members:", excluded)
+        names = ", ".join(estimators(module))
+        excluded = [f"exclude-members: {names}"] if names else []
+        yield entry(f"automodule:: {module}", "members:", *excluded)
 
 
 def write_entries(app, docname, source):

@@ -40,6 +40,3 @@ def mend(app, name, page):
 
 def setup(app):
     on_every_page(app, mend)
-    app.add_js_file("equations.js", loading_method="defer")
-    app.add_js_file("scroll.js", loading_method="defer")
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

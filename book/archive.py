@@ -6,7 +6,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-from project import HTML, ROOT, SETTINGS, VERSION
+from paths import HTML, ROOT, whole
+from project import SETTINGS, VERSION
 
 NAME = f"{SETTINGS['lib_name']}-{VERSION}-book"
 DAY = (1980, 1, 1, 0, 0, 0)  # the same pages give the same file
@@ -16,15 +17,13 @@ def archive(target, html=HTML):
     """Write the book to a zip file; SystemExit if it is not built."""
     if not (html / "nbs" / "index.html").is_file():
         sys.exit("the book is not built: make book")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_suffix(".tmp")
-    with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
-        for path in sorted(html.rglob("*")):
-            if path.is_file() and path.name not in (".buildinfo", "404.html"):
+    files = (path for path in sorted(html.rglob("*")) if path.is_file())
+    with whole(target) as scratch, zipfile.ZipFile(scratch, "w", compresslevel=9) as archive:
+        for path in files:
+            if path.name not in (".buildinfo", "404.html"):
                 entry = zipfile.ZipInfo(f"{NAME}/{path.relative_to(html).as_posix()}", DAY)
-                entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                file.writestr(entry, path.read_bytes())
-    scratch.replace(target)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return target
 
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import execute
-from dependencies import ROOT, notebooks
+from dependencies import notebooks
+from paths import BUILD, HTML, ROOT, STORE
 
-BUILD = ROOT / "_build"
 ENVIRONMENT = BUILD / ".doctrees" / "environment.pickle"  # what Sphinx remembers of the last build
 JUPYTER_BOOK = Path(sys.executable).with_name("jupyter-book")
 
@@ -28,13 +28,10 @@ def jupyter_book(*options, **environ):
 
 def remove_strays():
     """Remove pages and executed notebooks whose source is gone."""
-    for folder, suffixes in ((BUILD / "html", (".ipynb", ".md")), (execute.STORE, (".ipynb",))):
-        for built in (folder / "nbs").rglob("*.*"):
-            source = ROOT / built.relative_to(folder)
-            if built.suffix in (".html", ".ipynb") and not any(
-                source.with_suffix(suffix).is_file() for suffix in suffixes
-            ):
-                built.unlink()
+    for built in [*(HTML / "nbs").rglob("*.html"), *STORE.rglob("*.ipynb")]:
+        source = ROOT / built.relative_to(HTML if built.suffix == ".html" else STORE)
+        if not (source.with_suffix(".ipynb").is_file() or source.with_suffix(".md").is_file()):
+            built.unlink()
 
 
 def build_all():
@@ -61,7 +58,7 @@ def build_page(path):
             ENVIRONMENT.write_bytes(known)
         else:
             shutil.rmtree(ENVIRONMENT.parent, ignore_errors=True)
-    print(f"The page: {BUILD / 'html' / page}.html")
+    print(f"The page: {HTML / page}.html")
     return failed
 
 

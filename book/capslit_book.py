@@ -1,22 +1,53 @@
-"""What Jupyter Book needs to know about this project: nbdev's directives, docstrings."""
+"""The book's extension of Sphinx: it reads notebooks with their outputs, makes docstrings
+reStructuredText, and sets up the other extensions of this folder, one concern each.
+"""
 
 import json
 import os
 import re
 from pathlib import Path
 
+import access
+import equations
+import figures
+import folding
+import icons
 import joblib
-import nbformat
+import live
+import mathematics
+import metadata
+import modules
+import names
+import search
 import sphinx.builders
-from dependencies import ROOT, has_torch, runs_here
-from equations import labels
-from execute import clean_cell, stored, stored_path
-from names import chapters
+import weight
+from dependencies import has_torch, runs_here
+from execute import clean_cell, directives, stored, stored_path
+from paths import ROOT
 from sphinx.errors import SphinxParallelError
 from sphinx.util import logging
 
 from capslit.proofs.claims import REPORT_MIME
 
+# in the order in which they change a finished page
+EXTENSIONS = (
+    mathematics,
+    modules,
+    live,
+    metadata,
+    folding,
+    equations,
+    names,
+    access,
+    icons,
+    weight,
+    figures,
+    search,
+)
+UNEXECUTED = (
+    "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are"
+    " shown, but were not run.\n```"
+)
 logger = logging.getLogger(__name__)
 
 
@@ -39,34 +70,36 @@ def work_in_parallel(app, config):
     SphinxParallelError.__str__ = lambda error: error.traceback
 
 
-UNEXECUTED = (
-    "```{note}\nThis book was built where PyTorch is not installed. The cells of this chapter are"
-    " shown, but were not run.\n```"
-)
+def look_once(app, env, docnames):
+    """Look at all modules and notebooks here, before several processes read and write the pages."""
+    for look in (equations.labels, names.entries, names.chapters, metadata.portable):
+        look()
+
+
+def read_one(app, env, added, changed, removed):
+    """`make book NB=…`: of all that is out of date, read that page alone."""
+    only = os.environ.get("CAPSLIT_PAGE")
+    configuration_changed = added & env.all_docs.keys()  # then everything is out of date
+    if only and not configuration_changed:
+        added &= {only, env.config.root_doc}
+        changed &= {only}
+    return []
 
 
 def read_notebook(app, docname, source):
-    """Show a notebook with the outputs of its execution and without the lines that are meant for
-    nbdev.
-    """
+    """All that changes a notebook before it is read, in this order."""
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".ipynb":
         return
     notebook = json.loads(source[0])
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for cell in code:
+        cell["metadata"]["capslit_directives"] = [name for name, *_ in directives(cell)]
+        names.note_definitions(cell)
         clean_cell(cell)
     if runs_here(path):
         app.env.note_dependency(str(stored_path(path)))
-        executed = stored(path) or nbformat.v4.new_notebook()
-        outputs = [cell for cell in executed.cells if cell.cell_type == "code"]
-        if [cell["source"] for cell in code] == [cell.source for cell in outputs]:
-            notebook["metadata"] = executed.metadata
-            for cell, done in zip(code, outputs):
-                cell.update(outputs=done.outputs, execution_count=done.execution_count)
-                for output in cell["outputs"]:  # data for the ledger, not for readers
-                    output.get("data", {}).pop(REPORT_MIME, None)
-        else:
+        if not take_outputs(notebook, code, stored(path)):
             logger.warning(
                 "has not been executed since it was changed: make book", location=docname
             )
@@ -74,24 +107,37 @@ def read_notebook(app, docname, source):
         notebook["cells"].insert(
             1, {"cell_type": "markdown", "id": "unexecuted", "metadata": {}, "source": UNEXECUTED}
         )
+    live.take_data(app.env, docname, notebook)
+    folding.mark_cells(docname, notebook)
     source[0] = json.dumps(notebook)
 
 
-def read_one(app, env, added, changed, removed):
-    """`make book NB=…`: of all that is out of date, read that page alone."""
-    only = os.environ.get("CAPSLIT_PAGE")
-    if (
-        only and not added & env.all_docs.keys()
-    ):  # if the configuration has changed, then everything is out of date
-        added &= {only, env.config.root_doc}
-        changed &= {only}
-    return []
+def take_outputs(notebook, code, executed):
+    """Show the outputs of the execution; return False if it was that of other code."""
+    done = [cell for cell in executed.cells if cell.cell_type == "code"] if executed else []
+    if [cell["source"] for cell in code] != [cell.source for cell in done]:
+        return False
+    notebook["metadata"] = executed.metadata if executed else {}
+    for cell, result in zip(code, done):
+        cell.update(outputs=result.outputs, execution_count=result.execution_count)
+        for output in cell["outputs"]:  # data for the ledger, not for readers
+            output.get("data", {}).pop(REPORT_MIME, None)
+    return True
 
 
-# API page: docstrings as reStructuredText, linked to the chapters
+# The reference: docstrings as reStructuredText, linked to the chapters
+
+MARKUP = "|".join(
+    (
+        r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))",
+        r"(?<!\\)\$(?P<maths>[^$\n]+)\$",
+        r"(?P<paper>Saul [A\d]+\.\d+)",
+        r"(?P<char>[*|]|(?<=\w)_(?!\w))",
+    )
+)
 
 
-def _escape(text):
+def restructured(text):
     """Prose of a docstring, safe in reStructuredText: `code` is code, $maths$ is maths, `Saul 2.16`
     leads to the equation, stars and trailing underscores are themselves.
     """
@@ -104,25 +150,17 @@ def _escape(text):
             markup = f"``{code.strip('`')}``"
         elif maths:
             markup = f":math:`{maths}`"
-        elif paper in labels():
-            docname, anchor = labels()[paper]
+        elif paper in equations.labels():
+            docname, anchor = equations.labels()[paper]
             markup = f"`{paper} <../../{docname}.html#{anchor}>`__"
         else:
             return paper
         # markup must stand apart
-        if match.start() > 0 and not text[match.start() - 1].isspace():
-            markup = "\\ " + markup
-        if match.end() < len(text) and not text[match.end()].isspace():
-            markup += "\\ "
-        return markup
+        before = "\\ " if re.search(r"\S$", text[: match.start()]) else ""
+        after = "\\ " if re.match(r"\S", text[match.end() :]) else ""
+        return before + markup + after
 
-    parts = (
-        r"(?P<code>``[^`]+``|(?<!:)`[^`]+`(?!_))",
-        r"(?<!\\)\$(?P<maths>[^$\n]+)\$",
-        r"(?P<paper>Saul [A\d]+\.\d+)",
-        r"(?P<char>[*|]|(?<=\w)_(?!\w))",
-    )
-    return re.sub("|".join(parts), piece, text)
+    return re.sub(MARKUP, piece, text)
 
 
 def rewrite_docstring(app, what, name, obj, options, lines):
@@ -135,10 +173,9 @@ def rewrite_docstring(app, what, name, obj, options, lines):
         if in_example or re.fullmatch(r"\s*[-=~]{3,}\s*", line):
             continue
         # "n_iter_ : int": the name belongs to napoleon
-        field = re.match(r"[\w*, ]+ : |\w+_?$", line)
-        name_end = field.end() if field else 0
-        lines[i] = line[:name_end] + _escape(line[name_end:])
-    chapter = chapters().get(getattr(obj, "__module__", None))
+        field = re.match(r"[\w*, ]+ : |\w+_?$|", line)[0]
+        lines[i] = field + restructured(line.removeprefix(field))
+    chapter = names.chapters().get(getattr(obj, "__module__", None))
     if what in ("function", "class", "exception") and chapter:
         docname, title = chapter
         link = f"`{title} <../../{docname}.html#def-{obj.__qualname__}>`__"
@@ -157,11 +194,8 @@ def skip_member(app, what, name, obj, skip, options):
     """Leave out what scikit-learn adds to every estimator, and the fields of named tuples (the
     signature has them).
     """
-    foreign = (
-        re.fullmatch(r"set_\w+_request|get_metadata_routing", name)
-        or type(obj).__name__ == "_tuplegetter"
-    )
-    return True if foreign else None
+    added = re.fullmatch(r"set_\w+_request|get_metadata_routing", name)
+    return True if added or type(obj).__name__ == "_tuplegetter" else None
 
 
 def setup(app):
@@ -170,6 +204,7 @@ def setup(app):
     app.connect("config-inited", imitate_torch)
     app.connect("config-inited", work_in_parallel)
     app.connect("env-get-outdated", read_one)
+    app.connect("env-before-read-docs", look_once)
     app.connect("source-read", read_notebook)
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)
     app.connect("autodoc-process-docstring", mend_attributes, priority=900)
@@ -180,5 +215,13 @@ def setup(app):
     app.config.html_static_path.append(str(static))
     for sheet in sorted(static.glob("*.css")):
         app.add_css_file(sheet.name, priority=900)
-    app.add_js_file("ledger.js", loading_method="defer")
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    for script in ("ledger", "folding", "equations", "scroll", "weight"):
+        app.add_js_file(f"{script}.js", loading_method="defer")
+    for extension in EXTENSIONS:
+        extension.setup(app)
+    return {
+        "version": "2",
+        "env_version": 2,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dependencies
 import execute
+from paths import ROOT
 
 BIN = Path(sys.executable).parent
 
@@ -17,9 +18,8 @@ BIN = Path(sys.executable).parent
 def step(*command):
     """Run one command of the environment from the root of the project; stop here if it fails."""
     print("$", *command, flush=True)
-    done = subprocess.run([BIN / command[0], *command[1:]], cwd=dependencies.ROOT)
-    if done.returncode:
-        sys.exit(done.returncode)
+    if failed := subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT).returncode:
+        sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ again.
 """
 
 import ast
-import gc
 import hashlib
 import importlib.util
 import json
@@ -14,19 +13,17 @@ import platform
 import re
 import warnings
 from functools import cache
-from pathlib import Path
 
 from IPython.core.inputtransformer2 import TransformerManager
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "capslit"
 
 
 def notebooks():
     """The notebooks of the book, in the order of their names."""
-    return sorted(
-        path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts
-    )
+    paths = sorted((ROOT / "nbs").rglob("*.ipynb"))
+    return [path for path in paths if ".ipynb_checkpoints" not in path.parts]
 
 
 @cache
@@ -40,6 +37,11 @@ def code_cells(path):
     ]
 
 
+def code(path):
+    """The code of a notebook."""
+    return "\n".join(source for source, _ in code_cells(path))
+
+
 @cache
 def modules():
     """Path of each module of the package: {"capslit.x": …/capslit/x.py}."""
@@ -50,15 +52,19 @@ def modules():
     }
 
 
+# Imports, as the syntax tree has them
+
+
 def tree(path):
     """The syntax tree of a module, or of all code cells of a notebook together."""
     if path.suffix == ".py":
         return ast.parse(path.read_text(encoding="utf-8"))
-    sources = [source for source, _ in code_cells(path)]
-    if re.search(r"^\s*[%!?]|\?$", "\n".join(sources), re.MULTILINE):  # magics become calls
-        sources = map(TransformerManager().transform_cell, sources)
+    source = code(path)
+    if re.search(r"^\s*[%!?]|\?$", source, re.MULTILINE):  # magics become calls
+        transform = TransformerManager().transform_cell
+        source = "\n".join(transform(source) for source, _ in code_cells(path))
     with warnings.catch_warnings(action="ignore"):  # the cells give their own when they run
-        return ast.parse("\n".join(sources))
+        return ast.parse(source)
 
 
 @cache
@@ -66,20 +72,18 @@ def nodes(path):
     """The parts of a syntax tree that tell what it depends on: imports, attributes, and string
     constants that are not docstrings.
     """
-    gc.disable()  # a tree is a hundred thousand objects, none of them garbage
-    try:
-        every = list(ast.walk(tree(path)))
-    finally:
-        gc.enable()
+    every = list(ast.walk(tree(path)))
     docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
+    kinds = ast.Import | ast.ImportFrom | ast.Attribute
     return [
         node
         for node in every
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute)
-        or isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and id(node) not in docstrings
+        if isinstance(node, kinds) or (is_string(node) and id(node) not in docstrings)
     ]
+
+
+def is_string(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def at_once(node):
@@ -99,24 +103,28 @@ def at_once(node):
         yield from at_once(child)
 
 
+def package_of(path):
+    """Where the relative imports of a module begin; notebooks have none."""
+    return ".".join(path.parent.relative_to(ROOT).parts) if path.suffix == ".py" else ""
+
+
+def sources(node, package):
+    """Where the names of an import statement come from: {name: dotted name}."""
+    home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+    return {alias.name: f"{home}.{alias.name}" for alias in node.names} | {None: home}
+
+
 def imported(found, package=""):
-    """Dotted names that import statements, `capslit.x` in code and code in strings ask for;
-    `package` is where relative imports begin.
-    """
+    """Dotted names that import statements, `capslit.x` in code and code in strings ask for."""
     names = set()
     for node in found:
         match node:
             case ast.Import():
                 names |= {alias.name for alias in node.names}
             case ast.ImportFrom():
-                home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-                names |= {home, *(f"{home}.{alias.name}" for alias in node.names)}
-            case ast.Attribute():
-                chain = [node.attr]
-                while isinstance(node := node.value, ast.Attribute):
-                    chain.append(node.attr)
-                if isinstance(node, ast.Name) and node.id == PACKAGE:
-                    names.add(".".join([PACKAGE, *reversed(chain)]))
+                names |= set(sources(node, package).values())
+            case ast.Attribute() if ast.unparse(node).startswith(f"{PACKAGE}."):
+                names.add(ast.unparse(node))
             case ast.Constant(value=str(text)) if re.search(rf"\b(from|import) {PACKAGE}\b", text):
                 try:
                     names |= imported(ast.walk(ast.parse(text)), package)
@@ -131,18 +139,13 @@ def public(package):
     "capslit.capsules.classifier.CapsuleClassifier"}.
     """
     stub = modules()[package].with_suffix(".pyi")
-    nodes = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
-    sources = {
-        alias.name: (
-            importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            + f".{alias.name}"
-        )
-        for node in nodes
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    body = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
+    found = {}
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            found |= sources(node, package)
     # a module of the package is where its name says, and is not passed on
-    return {name: source for name, source in sources.items() if source not in modules()}
+    return {name: source for name, source in found.items() if name and source not in modules()}
 
 
 def resolve(name):
@@ -161,9 +164,8 @@ def resolve(name):
 @cache
 def uses(path):
     """The modules of the package that a module or notebook imports itself, anywhere in it."""
-    package = ".".join(path.parent.relative_to(ROOT).parts) if path.suffix == ".py" else ""
     found = at_once(tree(path)) if path.name == "__init__.py" else nodes(path)
-    return frozenset().union(*map(resolve, imported(found, package)))
+    return frozenset().union(*map(resolve, imported(found, package_of(path))))
 
 
 @cache
@@ -177,26 +179,20 @@ def reach(path):
     return frozenset(found)
 
 
-@cache
-def strings(path):
-    """The string constants of a module or notebook, docstrings left out."""
-    return {node.value for node in nodes(path) if isinstance(node, ast.Constant)}
+# What a notebook needs
 
 
 @cache
 def needs_torch(path):
-    """Whether a notebook (or module) cannot run without PyTorch, which is not to be
-    had everywhere.
-    """
-    package = ".".join(path.parent.relative_to(ROOT).parts) if path.suffix == ".py" else ""
-    names = imported(at_once(tree(path)), package)
+    """Whether a notebook (or module) cannot run without PyTorch."""
+    names = imported(at_once(tree(path)), package_of(path))
     below = {modules()[module] for name in names for module in resolve(name)} - {path}
     return any(name.split(".")[0] == "torch" for name in names) or any(map(needs_torch, below))
 
 
 @cache
 def has_torch():
-    """Whether PyTorch is installed."""
+    """Whether PyTorch is installed, which is not to be had everywhere."""
     return importlib.util.find_spec("torch") is not None
 
 
@@ -207,8 +203,8 @@ def runs_here(path):
 
 @cache
 def mentions(path, pattern):
-    """Whether a string in a notebook or module matches a regular expression."""
-    return any(map(re.compile(pattern).search, strings(path)))
+    """Whether a string in a notebook or module, docstrings left out, matches a pattern."""
+    return any(re.search(pattern, node.value) for node in nodes(path) if is_string(node))
 
 
 def reads_notebooks(path):
@@ -238,27 +234,19 @@ def key(path):
         files |= {file for notebook in notebooks() for file in (notebook, *reach(notebook))}
     if reads_records(path):
         files |= {file for file in (ROOT / "results").iterdir() if file.is_file()}
-    parts = [
-        platform.python_version(),
-        has_torch(),
-        *sorted((file.relative_to(ROOT).as_posix(), digest(file)) for file in files),
-    ]
+    digests = sorted((file.relative_to(ROOT).as_posix(), digest(file)) for file in files)
+    parts = [platform.python_version(), has_torch(), *digests]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @cache
 def module_of(path):
     """The module that a notebook defines, "capslit.x"; None if it defines none."""
-    own = re.search(
-        r"^#\|\s*default_exp\s+([\w.]+)",
-        "\n".join(source for source, _ in code_cells(path)),
-        re.MULTILINE,
-    )
-    return own and f"{PACKAGE}.{own[1]}"
+    line = re.search(r"^#\|\s*default_exp\s+([\w.]+)", code(path), re.MULTILINE)
+    return line and f"{PACKAGE}.{line[1]}"
 
 
 def tests_of(path):
     """The test files that import the module which a notebook defines."""
-    return [
-        test for test in sorted((ROOT / "tests").glob("test_*.py")) if module_of(path) in uses(test)
-    ]
+    tests = sorted((ROOT / "tests").glob("test_*.py"))
+    return [test for test in tests if module_of(path) in uses(test)]

@@ -16,17 +16,19 @@ from tempfile import TemporaryDirectory
 
 from dependencies import imported, nodes, notebooks, reads_notebooks
 from execute import clean_cell
-from project import LATEST, ROOT, SETTINGS, SOURCE, VERSION, commit, git, version_folder
+from paths import ROOT
+from project import LATEST, SETTINGS, SOURCE, VERSION, commit, git, version_folder
 
 BRANCH = "notebooks"
-EXTRAS = {
-    "dask": "dask",
-    "distributed": "dask",
-    "pyarrow": "parquet",
-    "skrub": "tables",
-    "zarr": "zarr",
-    "torch": "torch",
-}  # of what only few chapters import
+EXTRAS = dict(  # of what only few chapters import
+    dask="dask", distributed="dask", pyarrow="parquet", skrub="tables", zarr="zarr", torch="torch"
+)
+BINDER = ["chapters", "dask", "parquet"]
+README = (
+    f"Copies of the notebooks of [{SETTINGS['title']}]({LATEST}) that install it where they are"
+    " run. They are written by a program: edit [the"
+    f" sources]({SOURCE}/tree/{SETTINGS['branch']}/nbs).\n"
+)
 INSTALL = """# This cell installs capslit where it is missing, such as on Colab, Kaggle or Binder
 import importlib.util
 
@@ -74,23 +76,17 @@ def write(folder):
     """
     home = folder / version_folder()
     shutil.rmtree(home, ignore_errors=True)
-    for path in notebooks():
-        if not reads_notebooks(path):  # the ledger reads the sources of all others
-            copy = home / path.relative_to(ROOT)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(portable(path), encoding="utf-8")
     shutil.copytree(ROOT / "nbs" / "images", home / "nbs" / "images")
-    binder = folder / "binder"
-    binder.mkdir(exist_ok=True)
-    (binder / "requirements.txt").write_text(
-        f"{requirement(['chapters', 'dask', 'parquet'])}\n", encoding="utf-8"
-    )
-    (folder / "README.md").write_text(
-        f"Copies of the notebooks of [{SETTINGS['title']}]({LATEST}) that install it where they are"
-        " run. They are written by a program: edit [the"
-        f" sources]({SOURCE}/tree/{SETTINGS['branch']}/nbs).\n",
-        encoding="utf-8",
-    )
+    texts = {
+        home / path.relative_to(ROOT): portable(path)
+        for path in notebooks()
+        if not reads_notebooks(path)  # the ledger reads the sources of all others
+    }
+    texts[folder / "binder" / "requirements.txt"] = f"{requirement(BINDER)}\n"
+    texts[folder / "README.md"] = README
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def push():

@@ -8,11 +8,14 @@ import re
 import sys
 from functools import cache
 from html import escape
+from pathlib import Path
 
-from dependencies import ROOT, notebooks
+import yaml
+from dependencies import notebooks
 from docutils.nodes import Text, make_id, math_block
 from execute import stored_path
 from pages import on_every_page
+from paths import ROOT
 from sphinx.util.nodes import make_refnode
 
 sys.path.insert(0, str(ROOT))  # the package beside the notebooks
@@ -20,54 +23,10 @@ sys.path.insert(0, str(ROOT))  # the package beside the notebooks
 from capslit.proofs.ledger import Ledger, recorded_reports  # noqa: E402
 
 LEDGER = "nbs/proofs/ledger"
-# Equations whose label is not that of their claim
-CLAIMS = {
-    "goessling-rules-share": "goessling:share-integral",
-    "goessling-rules-landscape": "goessling:figure-2-limit",
-    "goessling-rules-squeeze": "goessling:figure-2-limit",
-    "goessling-rules-quadrants": "goessling:figure-2",
-    "goessling-rules-gradient": "goessling:figure-2-gradient",
-    "goessling-pursuit-carry": "goessling:extremes",
-    "goessling-pursuit-linear": "capslit:pursuit-bounds",
-    "goessling-pursuit-gain": "capslit:pursuit-bounds",
-    "goessling-new-expert": "goessling:initialisation",
-    "goessling-new-expert-maximum": "goessling:initialisation-maximum",
-    "ghahramani-field": "ghahramani:1",
-    "ghahramani-bound": "ghahramani:mean-field-divergence",
-    "ghahramani-expected": "ghahramani:4",
-    "ghahramani-hmm-output": "ghahramani:hmm-joint",
-    "ghahramani-hmm-backward": "ghahramani:hmm-posteriors",
-    "ghahramani-hmm-product": "ghahramani:hmm-bound",
-    "hinton-pythagoras": "hinton:reconstruction",
-    "hinton-factor-analysis": "hinton:covariance",
-    "routing-log-density": "routing:3",
-    "routing-expected": "routing:6",
-    "routing-maximum": "routing:9",
-    "routing-shortfall": "routing:9",
-    "routing-moments": "capslit:moments-about-any-point",
-    "routing-activation-energy": "routing:11",
-    "routing-votes": "capslit:routing",
-    "routing-corrected": "capslit:routing",
-    "routing-free-energy": "capslit:routing-descent",
-    "routing-joint-energy": "capslit:routing-joint-energy",
-    "bridge-agreement": "bridge:shares",
-    "capslit-scaled": "capslit:scaled-weights",
-    "capslit-moment-recursion": "capslit:moments",
-    "jensen": "capslit:em-bound",
-    "mean-and-spread": "saul:2.9",
-    "whitened": "saul:2.28",
-    "evidence-lower-bound": "capslit:evidence-inequality",
-    "expanded-variance": "capslit:expanded-step",
-    "expanded-update": "capslit:expanded-step",
-    "label-gram": "capslit:label-information",
-    "likelihood-discrepancy": "capslit:discrepancy",
-    "whitened-codes": "capslit:factor-step",
-    "probabilistic-pca": "capslit:ppca-fixed-point",
-    "inference-l1": "capslit:l1-votes",
-    "freed": "capslit:freed-density",
-    "tangents-both-sides": "hinton:reconstruct-tangents",
-    "tangent-schur": "hinton:tangent-distance",
-}
+NUMBER = r'<span class="eqno">(\([^<]*\))(?=<a class="headerlink" href="#(equation-[^"]+)")'
+CLAIM = r'(id="(claim-[^"]+)"><div class="claim-head"><b>)([^<]+)</b>'
+# equations whose label is not that of their claim
+CLAIMS = yaml.safe_load(Path(__file__).with_name("claims.yml").read_text(encoding="utf-8"))
 
 
 def source_number(label):
@@ -116,9 +75,8 @@ def labels():
     """
     found = {}
     for path in notebooks():
-        text = path.read_text(encoding="utf-8")
-        for label in re.findall(r"\$\$ \((saul-[\w-]+)\)", text):
-            docname = path.relative_to(ROOT).with_suffix("").as_posix()
+        docname = path.relative_to(ROOT).with_suffix("").as_posix()
+        for label in re.findall(r"\$\$ \((saul-[\w-]+)\)", path.read_text(encoding="utf-8")):
             found[source_number(label)] = docname, make_id(f"equation-{label}")
     return found
 
@@ -155,46 +113,32 @@ def link_claims(app, name, page):
     claim's card in the ledger.
     """
     home = app.builder.get_relative_uri(name, LEDGER) if name in app.env.found_docs else ""
-    equations = app.env.get_domain("math").equations.items()
+    equations = app.env.get_domain("math").equations
     claims = {
         make_id(f"equation-{label}"): claim_of(label)
-        for label, (docname, _) in equations
+        for label, (docname, _) in equations.items()
         if docname == name
     }
+    cards = {report.anchor for report in ledger().values()}  # examples of claims have none
 
-    def link(match):
+    def link_number(match):
         number, anchor = match.groups()
         report = claims.get(anchor)
         if not report:
             return match[0]
-        address = f"{home}#{report.anchor}"
         title = escape(f"The claim: {report.title}")
-        return (
-            '<span class="eqno">'
-            f'<a class="capslit-claim" href="{address}" title="{title}">{number}</a>'
-        )
+        link = f'<a class="capslit-claim" href="{home}#{report.anchor}" title="{title}">'
+        return f'<span class="eqno">{link}{number}</a>'
 
-    number = r'<span class="eqno">(\([^<]*\))(?=<a class="headerlink" href="#(equation-[^"]+)")'
-    page = re.sub(number, link, page)
-    cards = {r.anchor for r in ledger().values()}  # examples of claims have none
-
-    def name(match):
+    def link_name(match):
         start, anchor, text = match.groups()
         return f'{start}<a href="{home}#{anchor}">{text}</a></b>' if anchor in cards else match[0]
 
-    return re.sub(r'(id="(claim-[^"]+)"><div class="claim-head"><b>)([^<]+)</b>', name, page)
-
-
-def look_once(app, env, docnames):
-    """Look at all notebooks before the pages are read, each by its own process."""
-    labels()
+    return re.sub(CLAIM, link_name, re.sub(NUMBER, link_number, page))
 
 
 def setup(app):
-    app.connect("env-before-read-docs", look_once)
-
     app.connect("env-updated", number_equations)
     app.connect("doctree-resolved", show_numbers)
     app.connect("missing-reference", resolve_equation)
     on_every_page(app, link_claims)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

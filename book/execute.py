@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 
 import joblib
 import nbformat
-from dependencies import ROOT, key, notebooks, reach, reads_notebooks, runs_here
+from dependencies import key, notebooks, reach, reads_notebooks, runs_here
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
+from paths import ROOT, STORE, whole
 
-STORE = ROOT / "_build" / "executed"
 FOREVER = 10**9  # seconds, where nbclient insists on a limit
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 ESCAPES = r"\x1b\[[0-9;]*m"  # colours of a terminal
@@ -40,22 +40,25 @@ class NotebookError(Exception):
     """A notebook could not be executed, or wrote to stderr; the text says where and why."""
 
 
+def directives(cell):
+    """The words of each of nbdev's lines in a code cell: [["export"], ["eval:", "false"], …]."""
+    lines = "".join(cell["source"]).splitlines()
+    return [words for line in lines if line.startswith("#|") and (words := line[2:].split())]
+
+
 def clean_cell(cell):
     """Drop the `#|` lines from a code cell and turn those that concern display into the book's cell
     tags.
     """
+    found = directives(cell)
     lines = "".join(cell["source"]).splitlines(keepends=True)
-    directives = [line.strip()[2:].split() for line in lines if line.startswith("#|")]
+    cell["source"] = "".join(line for line in lines if not line.startswith("#|")).strip("\n")
     tags = cell["metadata"].setdefault("tags", [])
-    for name, *args in filter(None, directives):
-        if name in TAGS:
-            tags.append(TAGS[name])
-        if name == "eval:" and args == ["false"]:
-            tags.append("skip-execution")
-    source = "".join(line for line in lines if not line.startswith("#|")).strip("\n")
-    if not source:  # nothing but directives
+    tags += [TAGS[name] for name, *_ in found if name in TAGS]
+    if ["eval:", "false"] in found:
+        tags.append("skip-execution")
+    if not cell["source"]:  # nothing but directives
         tags.append("remove-cell")
-    cell["source"] = source
 
 
 def short(path):
@@ -80,7 +83,7 @@ def origin(path):
     """Key and seconds of the last execution, as the executed notebook states them; {} if there is
     none.
     """
-    try:
+    try:  # without nbformat's checks, which take as long again
         executed = json.loads(stored_path(path).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
         return {}
@@ -120,10 +123,11 @@ def check_stderr(path, notebook):
     stderr.
     """
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        for output in cell.get("outputs", []):
-            if output.get("name") == "stderr" and "remove-stderr" not in tags:
-                raise complaint(path, cell, f"{cell.source}\n\nwrote to stderr:\n{output.text}")
+        if "remove-stderr" not in cell.metadata.get("tags", []):
+            for output in cell.get("outputs", []):
+                if output.get("name") == "stderr":
+                    text = f"{cell.source}\n\nwrote to stderr:\n{output.text}"
+                    raise complaint(path, cell, text)
 
 
 def execute(path, **environ):
@@ -133,7 +137,7 @@ def execute(path, **environ):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             clean_cell(cell)
-    here = [{}]  # the cell that is being executed, last
+    begun = [{}]  # the cells that have been begun
     client = NotebookClient(
         notebook,
         kernel_name="python3",
@@ -143,7 +147,7 @@ def execute(path, **environ):
         iopub_timeout=FOREVER,
         extra_arguments=["--log-level=ERROR"],
         shutdown_kernel="immediate",  # what it holds need not be taken apart
-        on_cell_start=lambda cell, cell_index: here.append(cell),
+        on_cell_start=lambda cell, cell_index: begun.append(cell),
     )
     environ |= {"OMP_WAIT_POLICY": "PASSIVE"}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -151,25 +155,21 @@ def execute(path, **environ):
     try:
         with current_results(notebooks() if reads_notebooks(path) else []) as folder:
             client.execute(env=os.environ | environ | {"CAPSLIT_EXECUTED": folder})
-    except CellExecutionError as error:
-        raise complaint(path, here[-1], error.traceback) from None
-    except DeadKernelError as error:
-        raise complaint(path, here[-1], str(error)) from None
+    except (CellExecutionError, DeadKernelError) as error:
+        raise complaint(path, begun[-1], getattr(error, "traceback", str(error))) from None
     seconds = time.monotonic() - start
     check_stderr(path, notebook)
     notebook.metadata["capslit"] = {"key": made_from, "seconds": round(seconds, 1)}
-    target = stored_path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_suffix(f".{os.getpid()}.tmp")
-    nbformat.write(notebook, scratch)
-    scratch.replace(target)
+    with whole(stored_path(path)) as scratch:
+        nbformat.write(notebook, scratch)
     return seconds
 
 
-def run_side_by_side(paths, errors):
-    """Execute notebooks, one for each core at a time, and say how long each took; what goes wrong
-    is added to the errors.
+def run_side_by_side(paths):
+    """Execute notebooks, one for each core at a time, and say how long each took; return the
+    errors.
     """
+    errors = []
     jobs = min(joblib.cpu_count(), len(paths)) or 1
     environ = ONE_THREAD if jobs > 1 else {}
     with ThreadPoolExecutor(jobs) as pool:
@@ -186,17 +186,15 @@ def run_side_by_side(paths, errors):
             # the kernels end with this process; what was executed is kept
             print("Interrupted.")
             os._exit(130)
+    return errors
 
 
 def execute_all(paths):
     """Execute the notebooks that are out of date, longest first; return the errors."""
     todo = [path for path in paths if runs_here(path) and not is_current(path)]
     todo.sort(key=last_seconds, reverse=True)
-    errors = []
-    run_side_by_side([path for path in todo if not reads_notebooks(path)], errors)
-    # these read the others' results
-    run_side_by_side([path for path in todo if reads_notebooks(path)], errors)
-    return errors
+    readers = [path for path in todo if reads_notebooks(path)]  # of the others' results
+    return run_side_by_side([p for p in todo if p not in readers]) + run_side_by_side(readers)
 
 
 def notebook(name):

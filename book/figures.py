@@ -13,6 +13,7 @@ from pathlib import Path
 from docutils import nodes
 from pages import on_every_page
 from PIL import Image
+from paths import whole
 from sphinx.addnodes import pending_xref
 from sphinx.util.docutils import SphinxRole
 from sphinx.util.nodes import make_refnode
@@ -27,10 +28,8 @@ def write_picture(folder, png):
     """Write a picture under the name of its content, unless it is there; return the name."""
     name = hashlib.sha256(png).hexdigest()[:20] + ".webp"
     if not (folder / name).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = folder / f"{name}.{id(png)}.tmp"
-        Image.open(io.BytesIO(png)).save(scratch, "WEBP", lossless=True)
-        scratch.replace(folder / name)
+        with whole(folder / name) as scratch:
+            Image.open(io.BytesIO(png)).save(scratch, "WEBP", lossless=True)
     return name
 
 
@@ -52,29 +51,15 @@ def mend(app, name, page):
     return CAPTION.sub(numbered, re.sub(PICTURE, file, page))
 
 
-def figures(env):
-    """The anchors of each chapter's figures, in order: {page: [anchor]}."""
-    if not hasattr(env, "capslit_figures"):
-        env.capslit_figures = {}
-    return env.capslit_figures
-
-
 def collect(app, doctree):
-    raw = (node.astext() for node in doctree.findall(nodes.raw))
-    figures(app.env)[app.env.docname] = [a for text in raw for a in re.findall(FIGURE, text)]
-
-
-def forget(app, env, docname):
-    figures(env).pop(docname, None)
-
-
-def merge(app, env, docnames, other):
-    figures(env).update({name: figures(other).get(name, []) for name in docnames})
+    """Keep the anchors of a page's figures, in order, with what Sphinx keeps of each page."""
+    raw = "\n".join(node.astext() for node in doctree.findall(nodes.raw))
+    app.env.metadata[app.env.docname]["capslit_figures"] = re.findall(FIGURE, raw)
 
 
 def figure_number(env, docname, anchor):
     """'31.3' for the third figure of chapter 31, None if there is no such figure."""
-    anchors = figures(env).get(docname, [])
+    anchors = env.metadata[docname].get("capslit_figures", [])
     if anchor not in anchors:
         return None
     chapter = env.toc_secnumbers.get(docname, {}).get("", ())
@@ -96,7 +81,7 @@ def resolve(app, env, node, contnode):
     """Resolve the role `figure`: the figure of this chapter first, then that of another."""
     if node.get("reftype") == "figure":
         here, target = node["refdoc"], node["reftarget"]
-        for docname in [here, *sorted(figures(env))]:
+        for docname in [here, *sorted(env.found_docs)]:
             if number := figure_number(env, docname, target):
                 text = nodes.inline("", f"Figure {number}")
                 return make_refnode(app.builder, here, docname, target, text)
@@ -105,13 +90,5 @@ def resolve(app, env, node, contnode):
 def setup(app):
     on_every_page(app, mend)
     app.connect("doctree-read", collect)
-    app.connect("env-purge-doc", forget)
-    app.connect("env-merge-info", merge)
     app.connect("missing-reference", resolve)
     app.add_role("figure", FigureRole())
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }

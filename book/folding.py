@@ -7,10 +7,9 @@ fold is a plain `<details>`, whose summary says what is in it.
 """
 
 import ast
-import json
 import re
 from html import escape
-from pathlib import Path
+from itertools import groupby
 
 from docutils import nodes
 from IPython.core.inputtransformer2 import TransformerManager
@@ -23,18 +22,10 @@ GUIDES = ("practice", "index")
 PASSAGES = {"solution": "the solution", "method": "how this is checked"}
 
 
-def syntax_tree(source):
-    """The syntax tree of a cell, in which lines for IPython are calls."""
+def statements(source):
+    """The statements of a cell, in which lines for IPython are calls, without its docstring."""
     try:
-        return ast.parse(source)
-    except SyntaxError:
-        return ast.parse(TransformerManager().transform_cell(source))
-
-
-def parsed(source):
-    """The statements of a cell, without its docstring and comments."""
-    try:
-        body = syntax_tree(source).body
+        body = ast.parse(TransformerManager().transform_cell(source)).body
     except SyntaxError:
         return []
 
@@ -104,7 +95,7 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     those of its execution.
     """
     folder = page.split("/")[0]
-    body = parsed(source)
+    body = statements(source)
     output = shown(outputs)
     if "open" in tags or not body:
         return None
@@ -130,28 +121,17 @@ def reading(page, source, directives=(), tags=(), outputs=()):
     if output == "figure" and re.search(r"\bplt\.|\bax(is|es)?\.|matplotlib", source):
         return "figure", code
     if folder in GUIDES:
-        statements = [node for node in body if not is_import(node)]
-        bare = all(asserts(node) and not is_definition(node) for node in statements)
+        rest = [node for node in body if not is_import(node)]
+        bare = all(asserts(node) and not is_definition(node) for node in rest)
         return ("check", "the check") if bare and not output else None
     if output == "table":
         return "table", code
     return ("check", "the check") if any(map(asserts, body)) else None
 
 
-def is_notebook(app, docname):
-    return Path(app.env.doc2path(docname)).suffix == ".ipynb"
+# The fold itself
 
-
-def note_directives(app, docname, source):
-    """Keep the names of nbdev's directives in each code cell's metadata."""
-    if not is_notebook(app, docname):
-        return
-    notebook = json.loads(source[0])
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            found = re.findall(r"^#\|\s*(\w+)", "".join(cell["source"]), re.MULTILINE)
-            cell["metadata"]["capslit_directives"] = found
-    source[0] = json.dumps(notebook)
+CLOSING = "</div></details>"
 
 
 def opening(kind, words, passed=False):
@@ -164,57 +144,60 @@ def opening(kind, words, passed=False):
     )
 
 
-CLOSING = "</div></details>"
+def passage(cell):
+    """The tag by which a cell belongs to a passage that is one fold, or None."""
+    return next((tag for tag in PASSAGES if tag in cell["metadata"].get("tags", [])), None)
 
 
-def imports_before(cells, cell):
-    """The imports that a reader sees right before a cell, which shows nothing; else None."""
-    visible = [c for c in cells if "remove-cell" not in c["metadata"].get("tags", [])]
+def html_cell(cells, html):
+    """A Markdown cell that is a piece of HTML, to follow these cells."""
+    return {"cell_type": "markdown", "id": f"fold{len(cells)}", "metadata": {}, "source": html}
+
+
+def imports_before(cells):
+    """The last cell that a reader sees of these, if it holds imports; else None."""
+    visible = [cell for cell in cells if "remove-cell" not in cell["metadata"].get("tags", [])]
     fold = visible[-1]["metadata"].get("capslit_fold", [""]) if visible else [""]
-    return visible[-1] if fold[0] == "imports" and not cell["outputs"] else None
+    return visible[-1] if fold[0] == "imports" else None
 
 
-def mark_cells(app, docname, source):
-    """Write into each code cell's metadata how it is read, and fold passages."""
-    if not is_notebook(app, docname):
-        return
-    notebook = json.loads(source[0])
+def mark_cells(docname, notebook):
+    """Write into each code cell's metadata how it is read, join imports, and fold passages."""
     cells = []
-    inside = None
-    for number, cell in enumerate(notebook["cells"]):
-        tags = cell["metadata"].get("tags", [])
-        passage = next((tag for tag in PASSAGES if tag in tags), None)
-        if passage != inside:
-            if inside:
-                cells.append(html_cell(number, CLOSING))
-            if passage:
-                cells.append(html_cell(-number, opening(passage, PASSAGES[passage])))
-            inside = passage
-        if cell["cell_type"] == "code":
-            directives = cell["metadata"].pop("capslit_directives", [])
-            code = "".join(cell["source"])
-            page = docname.removeprefix("nbs/")
-            fold = not inside and reading(page, code, directives, tags, cell["outputs"])
-            before = imports_before(cells, cell)
-            if fold and fold[0] == "imports" and before:
-                before["source"] = f"{''.join(before['source'])}\n\n{code}"
-                continue
-            if fold:
-                passed = fold[1] == "the check" and not cell["outputs"]
-                passed = passed and bool(cell.get("execution_count"))
-                cell["metadata"]["capslit_fold"] = [*fold, passed]
-            shown_tags = [tag for tag in tags if tag not in ("hide-input", "hide-cell")]
-            cell["metadata"]["tags"] = shown_tags
-        cells.append(cell)
-    if inside:
-        cells.append(html_cell(len(cells), CLOSING))
+    for tag, group in groupby(notebook["cells"], passage):
+        if tag:
+            cells.append(html_cell(cells, opening(tag, PASSAGES[tag])))
+        for cell in group:
+            if cell["cell_type"] == "code":
+                fold = None if tag else mark(docname.removeprefix("nbs/"), cell)
+                strip(cell)
+                before = imports_before(cells) if not cell["outputs"] else None
+                if fold == "imports" and before:
+                    before["source"] = f"{''.join(before['source'])}\n\n{''.join(cell['source'])}"
+                    continue
+            cells.append(cell)
+        if tag:
+            cells.append(html_cell(cells, CLOSING))
     notebook["cells"] = cells
-    source[0] = json.dumps(notebook)
 
 
-def html_cell(number, html):
-    """A Markdown cell that is a piece of HTML."""
-    return {"cell_type": "markdown", "id": f"fold{number}", "metadata": {}, "source": html}
+def mark(page, cell):
+    """Write into a code cell's metadata how it is read, and return the kind of its fold."""
+    data, outputs = cell["metadata"], cell["outputs"]
+    directives, tags = data.get("capslit_directives", []), data.get("tags", [])
+    fold = reading(page, "".join(cell["source"]), directives, tags, outputs)
+    if fold:
+        kind, words = fold
+        passed = words == "the check" and not outputs and bool(cell.get("execution_count"))
+        data["capslit_fold"] = [kind, words, passed]
+    return fold and fold[0]
+
+
+def strip(cell):
+    """Take out what says how a cell is read, for the theme would hide it too."""
+    cell["metadata"].pop("capslit_directives", None)
+    tags = cell["metadata"].get("tags", [])
+    cell["metadata"]["tags"] = [tag for tag in tags if tag not in ("hide-input", "hide-cell")]
 
 
 def fold_cells(app, doctree):
@@ -222,17 +205,14 @@ def fold_cells(app, doctree):
     for cell in list(doctree.findall(nodes.container)):
         fold = (cell.get("cell_metadata") or {}).get("capslit_fold")
         if fold:
-            for part in cell.children:
-                if part.get("nb_element") == "cell_code_source":
-                    place = cell.index(part)
-                    cell.insert(place + 1, nodes.raw("", CLOSING, format="html"))
-                    cell.insert(place, nodes.raw("", opening(*fold), format="html"))
-                    break
+            code = next(
+                (p for p in cell.children if p.get("nb_element") == "cell_code_source"), None
+            )
+            if code is not None:
+                place = cell.index(code)
+                cell.insert(place + 1, nodes.raw("", CLOSING, format="html"))
+                cell.insert(place, nodes.raw("", opening(*fold), format="html"))
 
 
 def setup(app):
-    app.connect("source-read", note_directives, priority=400)  # before nbdev's lines are dropped
-    app.connect("source-read", mark_cells, priority=600)  # after the outputs have been brought in
     app.connect("doctree-read", fold_cells)
-    app.add_js_file("folding.js", loading_method="defer")
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -51,4 +51,3 @@ def lighten(app, name, page):
 
 def setup(app):
     on_every_page(app, lighten)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,16 +23,17 @@ logger = logging.getLogger(__name__)
 
 
 def parts(env, docname):
-    """What a page says of its parts: blocks of code, data, and names of scripts that are used."""
-    if not hasattr(env, "capslit_live"):
-        env.capslit_live = {}
-    return env.capslit_live.setdefault(docname, {"code": {}, "data": {}, "uses": {}})
+    """Blocks of code, data, and names of the scripts used, by the names of a page's parts; kept
+    with what Sphinx keeps of each page.
+    """
+    empty = {"code": {}, "data": {}, "uses": {}}
+    return env.metadata[docname].setdefault("capslit_live", empty)
 
 
 def gathered(env, kind):
     """What all pages say of their parts: {name: (page, what)}."""
-    pages = getattr(env, "capslit_live", {})
-    return {name: (page, what) for page in pages for name, what in pages[page][kind].items()}
+    pages = sorted(env.found_docs)
+    return {name: (page, what) for page in pages for name, what in parts(env, page)[kind].items()}
 
 
 class Live(SphinxDirective):
@@ -55,32 +56,18 @@ class Live(SphinxDirective):
         return [nodes.raw("", fold, format="html"), listing, closing]
 
 
-def take_data(app, docname, source):
+def take_data(env, docname, notebook):
     """Keep the data of a page's live parts, and take them out of the outputs."""
-    if Path(app.env.doc2path(docname)).suffix != ".ipynb":
-        return
-    notebook = json.loads(source[0])
-    page = parts(app.env, docname)
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            part = output.get("data", {}).pop(MIME, None)
-            if part:
-                name, data = part["name"], part["data"]
-                page["data"][name] = json.dumps(data, separators=(",", ":"))
-                if "starts" in data:
-                    script, function = data["starts"]
-                    page["uses"][name] = [script]
-                    page["code"][name] = [f'capslit.live("{name}", capslit.{function});']
-    source[0] = json.dumps(notebook)
-
-
-def forget(app, env, docname):
-    getattr(env, "capslit_live", {}).pop(docname, None)
-
-
-def merge(app, env, docnames, other):
-    for docname in docnames:
-        parts(env, docname).update(parts(other, docname))
+    page = parts(env, docname)
+    for output in (output for cell in notebook["cells"] for output in cell.get("outputs", [])):
+        part = output.get("data", {}).pop(MIME, None)
+        if part:
+            name, data = part["name"], part["data"]
+            page["data"][name] = json.dumps(data, separators=(",", ":"))
+            if "starts" in data:
+                script, function = data["starts"]
+                page["uses"][name] = [script]
+                page["code"][name] = [f'capslit.live("{name}", capslit.{function});']
 
 
 def write_files(app, env):
@@ -106,9 +93,7 @@ def needed(env, name):
 
 
 def check_parts(app, env):
-    """Every part that is shown has a script, and the other way round; a page built alone does not
-    know the others.
-    """
+    """Every part that is shown has a script, and the other way round."""
     shown, written = gathered(env, "data"), gathered(env, "code")
     used = {script: page for name, (page, _) in shown.items() for script in needed(env, name)}
     for name in used.keys() - written.keys():
@@ -120,11 +105,11 @@ def check_parts(app, env):
 
 
 def load_files(app, pagename, templatename, context, doctree):
-    """Let a page with live parts load the common script and those of its parts."""
-    pages = getattr(app.env, "capslit_live", {})
-    names = sorted(pages.get(pagename, {"data": ()})["data"])
-    # a page that is built alone may lack what another page defines
+    """Let a page with live parts load the common script and those of its parts; a page that is
+    built alone may lack what another page defines.
+    """
     folder = Path(app.outdir) / "_static" / "live"
+    names = sorted(parts(app.env, pagename)["data"])
     names = [name for name in names if (folder / f"{name}.js").is_file()]
     files = ["live.js", "live-marks.js"] if names else []
     files += [f"live/{name}.data.js" for name in names]
@@ -135,10 +120,6 @@ def load_files(app, pagename, templatename, context, doctree):
 
 def setup(app):
     app.add_directive("live", Live)
-    app.connect("source-read", take_data, priority=600)  # after the outputs have been brought in
-    app.connect("env-purge-doc", forget)
-    app.connect("env-merge-info", merge)
     app.connect("env-updated", write_files)
     app.connect("env-check-consistency", check_parts)
     app.connect("html-page-context", load_files)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

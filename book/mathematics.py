@@ -39,4 +39,3 @@ def configure(app, config):
 def setup(app):
     app.connect("config-inited", configure)
     app.connect("build-finished", copy_parts)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -30,46 +30,33 @@ or belong to another version of the book.</p>
 <li><a href="{PREFIX}nbs/practice/api.html">Reference of all names</a></li>
 <li><a href="{SOURCE}/issues">Tell us of a broken link</a></li>
 </ul>"""
-CONFIGURATION = {
+CONFIGURATION = {  # the addresses; all else is in _config.yml
     "html_baseurl": LATEST,  # of the canonical links
-    "sitemap_url_scheme": "{link}",
-    "sitemap_excludes": [
-        f"{name}.html" for name in ("index", "search", "404", "genindex", "py-modindex")
-    ],
     "ogp_site_url": LATEST,
     "ogp_site_name": SETTINGS["title"],
-    "ogp_image": "_static/social.png",
-    "ogp_image_alt": "Ten discs, one per digit: handwritten digits placed by the two coordinates of"
-    " their class's capsule.",
-    "ogp_custom_meta_tags": [
-        '<meta property="og:image:width" content="1200" />',
-        '<meta property="og:image:height" content="630" />',
-        '<meta name="twitter:card" content="summary_large_image" />',
-    ],
     "notfound_urls_prefix": PREFIX,
     "notfound_context": {"title": "Page not found", "body": NOT_FOUND},
 }
-# Where the copy of a notebook that installs the package (book/elsewhere.py) can be run
+# Where the copy of a notebook that installs the package (book/elsewhere.py) can be run, with a logo
 OWNER = SOURCE.removeprefix("https://github.com/")
 LAUNCH = {
-    "Colab": f"https://colab.research.google.com/github/{OWNER}/blob/notebooks/",
-    "Binder": f"https://mybinder.org/v2/gh/{OWNER}/notebooks?urlpath=lab/tree/",
+    "Colab": (
+        f"https://colab.research.google.com/github/{OWNER}/blob/notebooks/",
+        "logo_colab.png",
+    ),
+    "Binder": (
+        f"https://mybinder.org/v2/gh/{OWNER}/notebooks?urlpath=lab/tree/",
+        "logo_binder.svg",
+    ),
 }
-PICTURES = {"Colab": "logo_colab.png", "Binder": "logo_binder.svg"}
 
 
 def configure(app, config):
     """Give the extensions and the theme the addresses that settings.ini states."""
     for name, value in CONFIGURATION.items():
         setattr(config, name, value)
-    config.html_theme_options |= {
-        "repository_url": SOURCE,
-        "repository_branch": SETTINGS["branch"],
-        "path_to_docs": "",
-        "use_edit_page_button": True,
-        "use_repository_button": True,
-        "use_issues_button": True,
-    }
+    address = {"repository_url": SOURCE, "repository_branch": SETTINGS["branch"]}
+    config.html_theme_options |= address
 
 
 @cache
@@ -105,32 +92,25 @@ def portable():
     return {path for path in notebooks() if not reads_notebooks(path)}
 
 
-def look_once(app, env):
-    """Look at all notebooks before the pages are written by several processes."""
-    portable()
-    return []
-
-
 def add_buttons(app, pagename, templatename, context, doctree):
     """Buttons in the header: "Edit this page" by that name, and where the notebook can be run; runs
     after the theme has made its own.
     """
-    buttons = context.get("header_buttons", [])
-    for button in (button for group in buttons for button in group.get("buttons", [])):
+    groups = context.get("header_buttons", [])
+    for button in (button for group in groups for button in group.get("buttons", [])):
         if button.get("label") == "source-edit-button":
             button |= {"text": "Edit this page", "tooltip": "Edit this page"}
     if doctree and Path(app.env.doc2path(pagename)) in portable():
-        links = []
-        for name, address in LAUNCH.items():
-            links.append(
-                {
-                    "type": "link",
-                    "text": name,
-                    "tooltip": f"Run this chapter on {name}",
-                    "icon": f"_static/images/{PICTURES[name]}",
-                    "url": f"{address}{version_folder()}/{pagename}.ipynb",
-                }
-            )
+        links = [
+            {
+                "type": "link",
+                "text": name,
+                "tooltip": f"Run this chapter on {name}",
+                "icon": f"_static/images/{logo}",
+                "url": f"{address}{version_folder()}/{pagename}.ipynb",
+            }
+            for name, (address, logo) in LAUNCH.items()
+        ]
         menu = {
             "type": "group",
             "tooltip": "Run this chapter elsewhere",
@@ -138,7 +118,7 @@ def add_buttons(app, pagename, templatename, context, doctree):
             "buttons": links,
             "label": "launch-buttons",
         }
-        buttons.insert(0, menu)
+        groups.insert(0, menu)
 
 
 def write_site_files(app, exception):
@@ -160,8 +140,6 @@ def setup(app):
     # where the version changes, all pages are written anew
     app.add_config_value("capslit_version", VERSION, "html")
     app.connect("config-inited", configure, priority=100)
-    app.connect("env-updated", look_once)
     app.connect("html-page-context", describe, priority=100)
     app.connect("html-page-context", add_buttons, priority=900)
     app.connect("build-finished", write_site_files, priority=100)  # before the site map is written
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

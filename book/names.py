@@ -11,12 +11,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-from dependencies import ROOT, module_of, modules, notebooks, public, tree
+from dependencies import module_of, modules, notebooks, public, tree
 from docutils import nodes
 from modules import documented
+from paths import ROOT
 from sphinx.addnodes import desc, pending_xref
 
-PLAIN = "capslit.capsules.plain."
+PLAIN = "capslit.capsules.plain."  # repeats names of the engine: elsewhere the engine's are meant
 
 
 def definitions(body):
@@ -26,17 +27,11 @@ def definitions(body):
     return [name for name in names if not name.startswith("_")]
 
 
-def note_definitions(app, docname, source):
-    """Note which public names each code cell defines; runs before nbdev's lines are dropped."""
-    path = Path(app.env.doc2path(docname))
-    if path.suffix != ".ipynb":
-        return
-    notebook = json.loads(source[0])
-    for cell in notebook["cells"]:
-        code = "".join(cell["source"])
-        if cell["cell_type"] == "code" and re.match(r"#\|\s*exports?\b", code):
-            cell["metadata"]["capslit_names"] = definitions(ast.parse(code).body)
-    source[0] = json.dumps(notebook)
+def note_definitions(cell):
+    """Note which public names a code cell defines, before nbdev's lines are dropped."""
+    code = "".join(cell["source"])
+    if re.match(r"#\|\s*exports?\b", code):
+        cell["metadata"]["capslit_names"] = definitions(ast.parse(code).body)
 
 
 @cache
@@ -60,20 +55,14 @@ def entry(text, module):
     if text.startswith("capslit."):
         package, _, last = text.rpartition(".")
         return public(package).get(last, text) if package in modules() else text
-    first, _, rest = text.partition(".")
+    first, dot, rest = text.partition(".")
     known = entries().get(first, set())
-    # the plain reference repeats names of the engine: elsewhere the engine's are meant
-    fast = [name for name in known if not name.startswith(PLAIN)]
+    if module and documented(module, first) in known:
+        return documented(module, first) + dot + rest
     # words such as `mean` have meanings of their own
     telling = "_" in first or re.search(r"[a-z][A-Z]", first)
-    own = documented(module, first) if module else ""
-    if own in known:
-        full = own
-    elif len(fast) == 1 and telling:
-        (full,) = fast
-    else:
-        return None
-    return f"{full}.{rest}" if rest else full
+    engine = [name for name in known if not name.startswith(PLAIN)]
+    return engine[0] + dot + rest if telling and len(engine) == 1 else None
 
 
 @cache
@@ -94,13 +83,19 @@ def reference(env, target, content):
     return node
 
 
+def ancestors(node):
+    """The nodes above a node, nearest first."""
+    while (node := node.parent) is not None:
+        yield node
+
+
 def link_names(app, doctree):
     """Turn names in the text and definitions in cells into references."""
     path = Path(app.env.doc2path(app.env.docname))
     module = module_of(path) if path.suffix == ".ipynb" else None
     linked = set()
     for literal in list(doctree.findall(nodes.literal)):
-        above = ancestors(literal)
+        above = list(ancestors(literal))
         plain = nodes.title | nodes.reference | nodes.term | pending_xref
         if any(isinstance(node, plain) or "sig" in node.get("classes", ()) for node in above):
             continue
@@ -120,22 +115,5 @@ def link_names(app, doctree):
             cell += line
 
 
-def ancestors(node):
-    """The nodes above a node, nearest first."""
-    found = []
-    while node.parent is not None:
-        node = node.parent
-        found.append(node)
-    return found
-
-
-def look_once(app, env, docnames):
-    """Look at all modules and notebooks before the pages are read, each by its own process."""
-    entries(), chapters()
-
-
 def setup(app):
-    app.connect("env-before-read-docs", look_once)
-    app.connect("source-read", note_definitions, priority=400)
     app.connect("doctree-read", link_names, priority=400)  # before cells are folded
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,12 +4,14 @@ Writes three files: the notebook, its line in _toc.yml, and its estimator's entr
 tests/estimators.py. The module, the page and its part of the reference follow from these.
 """
 
+import re
 import sys
 from pathlib import Path
 
-from project import ROOT
+from paths import ROOT
 
 SKELETON = Path(__file__).parent / "skeleton.ipynb"
+BEFORE = "from capslit.capsules.settings import"  # the line before which an import is put
 ENTRY = """    "BernoulliMixture": Entry(
         BernoulliMixture(2, n_init=2, random_state=0),
         X=BITS,
@@ -29,31 +31,23 @@ def begin(notebook, root=ROOT):
     if (root / notebook).exists():
         raise SystemExit(f"{notebook} exists; choose another name")
     contents, estimators = root / "_toc.yml", root / "tests" / "estimators.py"
-    toc = contents.read_text(encoding="utf-8")
-    lines = toc.splitlines(keepends=True)
-    chapters = [i for i, line in enumerate(lines) if f"file: nbs/{package}/" in line]
-    if not chapters:
+    *before, after = re.split(
+        rf"(.*file: nbs/{package}/.*\n)", contents.read_text(encoding="utf-8")
+    )
+    if not before:
         raise SystemExit(f"_toc.yml has no chapter of nbs/{package}; add the part first")
-    last = chapters[-1]
-    lines.insert(last + 1, lines[last].split("file:")[0] + f"file: nbs/{package}/{module}\n")
-    skeleton = SKELETON.read_text(encoding="utf-8")
+    line = before[-1].split("file:")[0] + f"file: nbs/{package}/{module}\n"
     table = estimators.read_text(encoding="utf-8")
-    imports = table.index("from capslit.capsules.settings import")
-    end = table.index("\n}\n", table.index("\nESTIMATORS = {")) + 1
-    texts = {
+    imported = f"from capslit.{package}.{module} import BernoulliMixture\n"
+    table = table.replace(BEFORE, imported + BEFORE, 1)
+    head, start, entries = table.partition("\nESTIMATORS = {")
+    entries = entries.replace("\n}\n", f"\n{ENTRY}}}\n", 1)
+    skeleton = SKELETON.read_text(encoding="utf-8")
+    for path, text in {
         root / notebook: skeleton.replace("PACKAGE.MODULE", f"{package}.{module}"),
-        contents: "".join(lines),
-        estimators: "".join(
-            [
-                table[:imports],
-                f"from capslit.{package}.{module} import BernoulliMixture\n",
-                table[imports:end],
-                ENTRY,
-                table[end:],
-            ]
-        ),
-    }
-    for path, text in texts.items():
+        contents: "".join([*before, line, after]),
+        estimators: head + start + entries,
+    }.items():
         path.write_text(text, encoding="utf-8")
 
 

@@ -7,7 +7,8 @@ With --check TAG: also fails if the tag is not that of the version in settings.i
 import re
 import sys
 
-from project import ROOT, VERSION
+from paths import ROOT
+from project import VERSION
 
 
 def notes(version, text):
@@ -21,7 +22,7 @@ def notes(version, text):
             f"CHANGELOG.md has {len(sections)} sections '## [{version}] - DATE': give the entries"
             " of [Unreleased] that heading"
         )
-    ((day, body),) = sections
+    day, body = sections[0]
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
         raise ValueError(f"CHANGELOG.md: the date of {version} must be like 2026-01-31, not {day}")
     if not body.strip():

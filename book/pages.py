@@ -4,9 +4,7 @@ before it is written.
 
 
 def on_every_page(app, mend):
-    """Have `mend(app, page name, HTML)` return the HTML that is written, for every page of an HTML
-    build.
-    """
+    """Have `mend(app, page name, HTML)` return the HTML that is written for each page."""
 
     def wrap(app):
         if app.builder.format != "html":
@@ -15,11 +13,8 @@ def on_every_page(app, mend):
 
         def render_and_mend(template, context):
             page = render(template, context)
-            return (
-                mend(app, context["pagename"], page)
-                if template.endswith(".html") and "pagename" in context
-                else page
-            )
+            is_page = template.endswith(".html") and "pagename" in context
+            return mend(app, context["pagename"], page) if is_page else page
 
         app.builder.templates.render = render_and_mend
 

@@ -9,7 +9,6 @@ time, and the bookmarks. With PAGEs (nbs/capsules/definition), only these.
 import re
 import shutil
 import sys
-from contextlib import contextmanager
 from html import escape, unescape
 from io import BytesIO
 from pathlib import Path
@@ -17,22 +16,20 @@ from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urldefrag
 
 from playwright.sync_api import sync_playwright
-from project import HTML, LATEST, ROOT, SETTINGS, SITE, VERSION, commit, contents
+from paths import HTML, ROOT, whole
+from project import LATEST, SETTINGS, SITE, VERSION, commit, contents
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import Fit
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MARGIN = {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"}
-FOOTER = (
-    '<div style="width: 100%; font: 8px sans-serif; text-align: center" class="pageNumber"></div>'
-)
+STYLE_OF_NUMBER = "width: 100%; font: 8px sans-serif; text-align: center"
 PRINT = {
     "format": "A4",
-    "margin": MARGIN,
+    "margin": {"top": "20mm", "bottom": "20mm", "left": "18mm", "right": "18mm"},
     "print_background": True,
     "display_header_footer": True,
     "header_template": "<span></span>",
-    "footer_template": FOOTER,
+    "footer_template": f'<div style="{STYLE_OF_NUMBER}" class="pageNumber"></div>',
     "tagged": True,
 }
 STYLE = """<style>
@@ -67,15 +64,24 @@ def anchor(name, place=""):
     return f"{name.replace('/', '-')}--{place}"
 
 
+def with_files(path, html, attributes="src"):
+    """HTML of a page, with the whole addresses of the files that attributes name."""
+
+    def whole_address(match):
+        file = (path.parent / unquote(match[2].partition("?")[0])).resolve()
+        return f'{match[1]}="{file.as_uri()}"'
+
+    return re.sub(rf'\b({attributes})="(?!data:|https?:)([^"]+)"', whole_address, html)
+
+
 def article(name, names):
     """The article of a page as a part of the long one: its ids are its own, pictures are found, and
     links lead to pages of the file where they are there, else to the published book.
     """
     path = HTML / f"{name}.html"
     html = path.read_text(encoding="utf-8")
-    body = re.search(r"<article\b.*?</article>", html, re.DOTALL)[0]
+    body = with_files(path, re.search(r"<article\b.*?</article>", html, re.DOTALL)[0])
     body = re.sub(r'(<[^>]*?\s)id="([^"]+)"', rf'\1id="{anchor(name)}\2"', body)
-    body = re.sub(r'src="(?!data:|https?:)([^"]+)"', lambda m: source(path, m[1]), body)
 
     def link(match):
         address, place = urldefrag(match[1])
@@ -85,16 +91,11 @@ def article(name, names):
         page = target.relative_to(HTML).with_suffix("").as_posix()
         if page in names:
             return f'href="#{anchor(page, place)}"'
-        return f'href="{LATEST}{target.relative_to(HTML).as_posix()}#{place}"'.replace('#"', '"')
+        fragment = f"#{place}" if place else ""
+        return f'href="{LATEST}{target.relative_to(HTML).as_posix()}{fragment}"'
 
     body = re.sub(r'href="([^"]*)"', link, body)
     return body.replace("<article", f'<article id="{anchor(name)}"', 1)
-
-
-def source(path, address, attribute="src"):
-    """An attribute with the whole address of a file that a page names."""
-    file = unquote(address.partition("?")[0])
-    return f'{attribute}="{(path.parent / file).resolve().as_uri()}"'
 
 
 def files(name):
@@ -102,8 +103,7 @@ def files(name):
     path = HTML / f"{name}.html"
     head = path.read_text(encoding="utf-8").partition("</head>")[0]
     tags = re.findall(r'<link [^>]*rel="stylesheet"[^>]*>|<script.*?</script>', head, re.DOTALL)
-    address = r'\b(src|href)="(?!data:|https?:)([^"]+)"'
-    return [re.sub(address, lambda m: source(path, m[2], m[1]), tag) for tag in tags]
+    return [with_files(path, tag, "src|href") for tag in tags]
 
 
 def cover(parts):
@@ -168,7 +168,7 @@ def build(target, names=None):
 
 def print_page(scratch, target, parts):
     """Print the long page into a file, and again for the page numbers in the contents."""
-    with sync_playwright() as playwright, atomic(target) as file:
+    with sync_playwright() as playwright, whole(target) as file:
         browser = playwright.chromium.launch(
             executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
             args=["--no-sandbox", "--disable-gpu"],
@@ -191,15 +191,6 @@ def print_page(scratch, target, parts):
         book.page_mode = "/UseOutlines"
         book.add_metadata({"/Author": SETTINGS["author"]})
         book.write(file)
-
-
-@contextmanager
-def atomic(target):
-    """The name of a file that becomes the target when it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_suffix(".tmp")
-    yield scratch
-    scratch.replace(target)
 
 
 if __name__ == "__main__":

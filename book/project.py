@@ -1,36 +1,23 @@
-"""What the project says of itself, once for all scripts: settings.ini and git."""
+"""What the project says of itself, once for all scripts: settings.ini, _toc.yml and git."""
 
 import subprocess
 from configparser import ConfigParser
 from functools import cache
-from pathlib import Path
 
 import yaml
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = ROOT / "_build" / "html"
-
-
-def settings():
-    """The entries of settings.ini."""
-    config = ConfigParser(delimiters=["="])
-    config.read(ROOT / "settings.ini", encoding="utf-8")
-    return config["DEFAULT"]
-
-
-SETTINGS = settings()
+_config = ConfigParser(delimiters=["="])
+_config.read(ROOT / "settings.ini", encoding="utf-8")
+SETTINGS = _config["DEFAULT"]
 VERSION = SETTINGS["version"]
 SOURCE = SETTINGS["git_url"]  # the repository
-SITE = (
-    SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]
-)  # where the folders of all versions lie, with a slash at its end
+SITE = SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]  # with the folders of all versions
 LATEST = f"{SITE}latest/"  # the book of the main branch, whose addresses stay
 
 
 def contents():
-    """Parts and pages of the book: [(part, [page, …]), …]; the first page is in a part without a
-    name.
-    """
+    """Parts and pages of the book: [(part, [page, …]), …]; the first part has no name."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     parts = [(part["caption"], _pages(part["chapters"])) for part in toc["parts"]]
     return [("", [toc["root"]]), *parts]

@@ -12,28 +12,21 @@ import sys
 import zipfile
 from pathlib import Path
 
-from project import HTML, LATEST, SETTINGS, SITE
+from paths import HTML
+from project import LATEST, SETTINGS, SITE
 
 KEPT = 10  # versions, the newest patch of each minor version: a site may have 1 GB
 ROOT_FILES = ("404.html", "robots.txt", "sitemap.xml")
 PAGE = f"""<!DOCTYPE html>
 <html lang="en">
-<head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{SETTINGS["title"]}</title>
-{{head}}
-</head>
-<body>
-{{body}}
-</body>
-</html>
 """
-REDIRECT = PAGE.format(
-    head=f'<link rel="canonical" href="{LATEST}nbs/index.html">\n'
-    '<meta http-equiv="refresh" content="0; url=latest/nbs/index.html">',
-    body='<p><a href="latest/nbs/index.html">The book</a></p>',
-)
+REDIRECT = f"""{PAGE}<link rel="canonical" href="{LATEST}nbs/index.html">
+<meta http-equiv="refresh" content="0; url=latest/nbs/index.html">
+<p><a href="latest/nbs/index.html">The book</a></p>
+"""
 
 
 def versions(folder):
@@ -66,8 +59,8 @@ def publish(site, archives=None, html=HTML):
         unpack(path, site / name)
         links.append(f'<li><a href="{name}/nbs/index.html">{name}</a></li>')
     (site / "index.html").write_text(REDIRECT, encoding="utf-8")
-    body = "<h1>Versions of the book</h1>\n<ul>\n{}\n</ul>".format("\n".join(links))
-    (site / "versions.html").write_text(PAGE.format(head="", body=body), encoding="utf-8")
+    page = f"{PAGE}<h1>Versions of the book</h1>\n<ul>{''.join(links)}</ul>\n"
+    (site / "versions.html").write_text(page, encoding="utf-8")
     (site / ".nojekyll").touch()  # folders that begin with _ are served as they are
 
 

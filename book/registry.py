@@ -4,7 +4,7 @@ no checkout: python book/registry.py
 
 from hashlib import sha256
 
-from project import ROOT
+from paths import ROOT
 
 REGISTRY = ROOT / "capslit" / "experiments" / "results.sha256"
 

@@ -11,71 +11,12 @@ import json
 import re
 from pathlib import Path
 
+import yaml
 from names import PLAIN
 from pages import on_every_page
 
-# What a reader would type and a chapter's text does not say, or says less often than others
-KEYWORDS = {
-    "nbs/index": "install, installation, pip, cite, citation, licence",
-    "nbs/arrays": "PyTorch tensors, CuPy",
-    "nbs/cli": "terminal",
-    "nbs/capsules/definition": "capsule regression, generative model",
-    "nbs/capsules/inference": "posterior, E-step",
-    "nbs/capsules/features": "kernel, RBF, nonlinear",
-    "nbs/capsules/classifier": "CapsuleClassifier, estimator, scikit-learn",
-    "nbs/capsules/table_classifier": (
-        "missing values, NaN, categories, categorical columns, pandas, data frame"
-    ),
-    "nbs/capsules/penalties": "lasso, L1, sparsity, feature selection",
-    "nbs/capsules/plain": "reference implementation, minimal, from scratch",
-    "nbs/capsules/special": "incomplete gamma, Bessel",
-    "nbs/capsules/reconstruction": "autoencoder",
-    "nbs/capsules/sharpness": "temperature scaling, predict_proba",
-    "nbs/capsules/search": "ridge, hyperparameters",
-    "nbs/capsules/evidence": "marginal likelihood",
-    "nbs/capsules/online": "partial_fit",
-    "nbs/capsules/cross_validation": "grid search",
-    "nbs/composition/gaussian": "binary sparse coding",
-    "nbs/data/datasets": "MNIST download, load data",
-    "nbs/data/sources": "memory map, out of core",
-    "nbs/data/arrow": "Feather, polars",
-    "nbs/data/dask": "distributed",
-    "nbs/data/deformations": "augmentation, shift, rotation",
-    "nbs/deeper/questions": "future work, multilayer",
-    "nbs/deeper/patches": "convolution, unsupervised, feature learning",
-    "nbs/deeper/sharing": "convolution, translation, invariance",
-    "nbs/deeper/pairs": "multilabel, multiple labels",
-    "nbs/deeper/joint": "end to end, multilayer",
-    "nbs/em/checkpoint": "resume, interrupted run, crash, killed, restart",
-    "nbs/em/acceleration": "overrelaxation",
-    "nbs/em/compiling": "JIT",
-    "nbs/em/parallel": "BLAS, n_jobs",
-    "nbs/estimator/training_data": "sparse, sparse matrices, sample_weight, CSR",
-    "nbs/estimator/persistence": "save, load, pickle, model file, joblib",
-    "nbs/experiments/figure5": "MNIST error, test error",
-    "nbs/experiments/updates": "momentum, thresholds",
-    "nbs/experiments/million": "infinite MNIST, augmentation",
-    "nbs/experiments/poses": "pose vectors, equivariance, disentangled, traversal",
-    "nbs/experiments/penalties": "L1, L2, sparse weights",
-    "nbs/experiments/calibration": "predict_proba calibration",
-    "nbs/experiments/contest": "benchmark, gradient boosting, OpenML",
-    "nbs/experiments/peers": "baselines, comparison",
-    "nbs/experiments/overlaps": "MultiMNIST, segmentation",
-    "nbs/experiments/preparation": "preprocessing",
-    "nbs/factorial/hmm": "factorial HMM, FHMM, time series",
-    "nbs/mixtures/gaussian": "GMM, mixture of Gaussians",
-    "nbs/mixtures/estimator": "GMM",
-    "nbs/mixtures/stacking": "model averaging, mixing weights",
-    "nbs/mixtures/factor_analysis": "principal components",
-    "nbs/mixtures/tangents": "invariance",
-    "nbs/practice/use": "getting started, tutorial, quick start",
-    "nbs/practice/more": "your own data, save, load, partial_fit, pipeline, feature importance",
-    "nbs/practice/scale": "GPU, CUDA, large data, out of core",
-    "nbs/practice/errata": "misprints, corrections, errors in the paper",
-    "nbs/practice/bibliography": "literature, references",
-    "nbs/proofs/mutants": "mutation testing",
-    "nbs/routing/procedure": "capsule network, votes",
-}
+# what a reader would type and a chapter's text does not say, or says less often than others
+KEYWORDS = yaml.safe_load(Path(__file__).with_name("keywords.yml").read_text(encoding="utf-8"))
 LEFT_OUT = (
     r"<(script|style|svg|pre|summary)\b.*?</\1>"
     r'|<a class="headerlink".*?</a>|<p class="capslit-reference">.*?</p>'
@@ -113,6 +54,23 @@ def sections(name, page):
         yield record | {"of": title}
 
 
+def equations(app):
+    """The papers' equations, which a reader finds by their numbers."""
+    for label, (docname, number) in app.env.get_domain("math").equations.items():
+        if number[0].isalpha():
+            of = app.env.titles[docname].astext()
+            yield {"page": docname, "anchor": f"equation-{label}", "name": number, "of": of}
+
+
+def entries(app):
+    """The entries of the reference, those of the plain form last."""
+    objects = app.env.get_domain("py").get_objects()
+    for full, _, kind, docname, anchor, _ in sorted(objects, key=lambda o: o[0].startswith(PLAIN)):
+        if kind in ("class", "function", "method", "exception"):
+            last = full.rpartition(".")[2]
+            yield {"page": docname, "anchor": anchor, "name": last, "of": full}
+
+
 def write_index(app, exception):
     """Write the sections of all pages, the papers' equations and the entries of the reference."""
     if exception is not None or app.builder.format != "html":
@@ -122,20 +80,7 @@ def write_index(app, exception):
         path = Path(app.outdir, f"{name}.html")
         if path.is_file():
             records += sections(name, path.read_text(encoding="utf-8"))
-    for label, (docname, number) in app.env.get_domain("math").equations.items():
-        if number[0].isalpha():
-            title = app.env.titles[docname].astext()
-            records.append(
-                {"page": docname, "anchor": f"equation-{label}", "name": number, "of": title}
-            )
-    # the plain reference repeats names of the engine, which come first
-    entries = sorted(
-        app.env.get_domain("py").get_objects(), key=lambda entry: entry[0].startswith(PLAIN)
-    )
-    for full, _, kind, docname, anchor, _ in entries:
-        if kind in ("class", "function", "method", "exception"):
-            last = full.rpartition(".")[2]
-            records.append({"page": docname, "anchor": anchor, "name": last, "of": full})
+    records += [*equations(app), *entries(app)]
     data = json.dumps(records, ensure_ascii=False, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(data.encode(), 9, mtime=0)).decode()
     target = Path(app.outdir, "_static", "search-data.js")
@@ -158,4 +103,3 @@ def replace_search(app, name, page):
 def setup(app):
     on_every_page(app, replace_search)
     app.connect("build-finished", write_index)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -187,6 +187,4 @@ def lighten_files(app, exception):
 
 def setup(app):
     on_every_page(app, lighten_page)
-    app.add_js_file("weight.js", loading_method="defer")
     app.connect("build-finished", lighten_files, priority=900)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,20 +7,31 @@ import http.server
 import importlib.util
 import json
 import shutil
+import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-BOOK = Path(__file__).resolve().parent.parent / "_build" / "html"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "book"))
+BOOK = ROOT / "_build" / "html"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-PAGES = sorted(
-    p.relative_to(BOOK).as_posix()
-    for p in BOOK.rglob("*.html")
-    if "_static" not in p.parts and p.name not in ("index.html", "404.html")
-) + [p.relative_to(BOOK).as_posix() for p in BOOK.glob("nbs/index.html")]
-CHAPTERS = [p for p in PAGES if p.startswith("nbs/")]
+
+
+PATHS = (path.relative_to(BOOK).as_posix() for path in sorted(BOOK.rglob("*.html")))
+HTML = [name for name in PATHS if not name.startswith("_static")]
+PAGES = [name for name in HTML if name not in ("index.html", "404.html")]
+CHAPTERS = [name for name in PAGES if name.startswith("nbs/")]
+
+
+@functools.cache
+def html(name):
+    """The text of a page."""
+    return (BOOK / name).read_text(encoding="utf-8")
+
 
 needs_built_book = [
     pytest.mark.skipif(
@@ -39,17 +50,20 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def served(folder, handler=Handler):
+    """The address of a server of a folder on this machine."""
+    handler = functools.partial(handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
 @pytest.fixture(scope="module")
 def site():
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Handler, directory=str(BOOK))
-    )
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(BOOK) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -60,60 +74,43 @@ def browser():
         browser = playwright.chromium.launch(
             executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu", CUT_OFF], timeout=WAIT
         )
-        yield PatientBrowser(browser)
+        yield browser
         browser.close()
 
 
-class PatientBrowser:
-    "A browser in whose windows everything may take as long as on a busy machine."
-
-    def __init__(self, browser):
-        self.browser = browser
-
-    def new_context(self, **options):
-        context = self.browser.new_context(**options)
-        context.set_default_timeout(WAIT)
-        return context
-
-    def new_page(self):
-        page = self.browser.new_page()
-        page.set_default_timeout(WAIT)
-        return page
-
-
 class Reader:
-    """One page opened in one window; keeps what went wrong while it loaded."""
+    """One window, in which everything may take as long as on a busy machine; keeps what is loaded,
+    and what goes wrong. Options are those of the browser's context.
+    """
 
-    def __init__(self, browser, site, width, theme):
+    def __init__(self, browser, site, width=1280, theme="light", **options):
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme
+            viewport={"width": width, "height": 900}, color_scheme=theme, **options
         )
+        self.context.set_default_timeout(WAIT)
         self.context.add_init_script(
             f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')"
         )
-        self.site, self.errors, self.requests = site, [], []
+        self.site, self.errors, self.requests, self.loaded = site, [], [], {}
         self.page = self.context.new_page()
-        self.page.on(
-            "request",
-            lambda r: (
-                self.requests.append(r.url)
-                if not r.url.startswith((site, "data:", "blob:"))
-                else None
-            ),
-        )
-        self.page.on(
-            "console",
-            lambda m: (
-                self.errors.append(f"{m.type}: {m.text}")
-                if m.type in ("error", "warning")
-                else None
-            ),
-        )
+        self.page.on("request", self.hear_request)
+        self.page.on("console", self.hear_console)
         self.page.on("pageerror", lambda e: self.errors.append(f"exception: {e}"))
-        self.page.on(
-            "response",
-            lambda r: self.errors.append(f"{r.status} {r.url}") if r.status >= 400 else None,
-        )
+        self.page.on("response", self.hear_response)
+
+    def hear_request(self, request):
+        if not request.url.startswith((self.site, "data:", "blob:")):
+            self.requests.append(request.url)
+
+    def hear_console(self, message):
+        if message.type in ("error", "warning"):
+            self.errors.append(f"{message.type}: {message.text}")
+
+    def hear_response(self, response):
+        size = int(response.headers.get("content-length", 0))
+        self.loaded[response.url.removeprefix(self.site)] = size
+        if response.status >= 400:
+            self.errors.append(f"{response.status} {response.url}")
 
     def open(self, name):
         self.page.goto(self.site + name, wait_until="load")
@@ -187,6 +184,25 @@ def visits(browser, site, once):
 @pytest.fixture(scope="module")
 def reader(browser, site):
     "A reader at a desk."
-    reader = Reader(browser, site, 1280, "light")
+    reader = Reader(browser, site)
     yield reader
     reader.context.close()
+
+
+@pytest.fixture
+def readers(browser, site):
+    """readers(options): another reader, who has never been here; gone after the test."""
+    made = []
+
+    def make(*view, site=site, **options):
+        made.append(Reader(browser, site, *view, **options))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.context.close()
+
+
+def state(page, part):
+    """What a live part says of itself."""
+    return page.evaluate("part => capslit.parts[part].state()", part)

@@ -26,7 +26,7 @@ import joblib  # noqa: E402
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import pytest  # noqa: E402
-from built_book import browser, reader, site, visits  # noqa: E402, F401
+from built_book import browser, reader, readers, site, visits  # noqa: E402, F401
 from hypothesis.internal.constants_ast import Constants  # noqa: E402
 from hypothesis.internal.conjecture.providers import HypothesisProvider  # noqa: E402
 

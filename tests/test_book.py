@@ -7,7 +7,7 @@ import re
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
-from built_book import BOOK, CHAPTERS, PAGES, VIEWS, Reader, needs_built_book
+from built_book import BOOK, CHAPTERS, HTML, PAGES, VIEWS, html, needs_built_book
 from conftest import together
 
 pytestmark = needs_built_book
@@ -23,56 +23,42 @@ def test_page_reads_well(visits, view, name):
     assert not found["troubles"], "\n".join(found["troubles"])
 
 
-def anchors_and_links(html):
-    anchors = set(re.findall(r"""\s(?:id|name)=["']([^"']+)["']""", html))
-    return anchors, re.findall(r"""<a\s[^>]*?href=["']([^"']*)["']""", html)
-
-
 @pytest.fixture(scope="module")
-def contents():
-    return {
-        p.relative_to(BOOK).as_posix(): anchors_and_links(p.read_text(encoding="utf-8"))
-        for p in BOOK.rglob("*.html")
-        if "_static" not in p.parts
-    }
+def anchors():
+    pattern = r"""\s(?:id|name)=["']([^"']+)["']"""
+    return {name: set(re.findall(pattern, html(name))) for name in HTML}
 
 
 @together("name", PAGES)
-def test_links_lead_somewhere(contents, name):
+def test_links_lead_somewhere(anchors, name):
     broken = []
-    for link in contents[name][1]:
+    for link in re.findall(r"""<a\s[^>]*?href=["']([^"']*)["']""", html(name)):
         link = link.replace("&amp;", "&")
         address, fragment = urldefrag(urljoin("http://book/" + name, link))
         where = urlparse(address)
+        target = unquote(where.path).lstrip("/")
         if where.netloc != "book":
             assert where.scheme in ("https", "http", "mailto", "javascript"), link
-            continue
-        target = unquote(where.path).lstrip("/")
-        if target not in contents:
-            if not (BOOK / target).is_file():
-                broken.append(link)
-        elif fragment and unquote(fragment) not in contents[target][0]:
+        elif target not in anchors:
+            broken += [] if (BOOK / target).is_file() else [link]
+        elif fragment and unquote(fragment) not in anchors[target]:
             broken.append(f"{link} (no such anchor)")
     assert not broken, broken
 
 
 @together("name", CHAPTERS)
 def test_nothing_is_loaded_from_elsewhere(name):
-    html = (BOOK / name).read_text(encoding="utf-8")
-    loaded = re.findall(r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)""", html)
-    loaded += re.findall(
-        r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)""", html
-    )
-    assert not loaded
+    script = r"""<(?:script|img|iframe|source)\b[^>]*?\ssrc=["'](https?:[^"']+)"""
+    sheet = r"""<link\b(?![^>]*rel=["']canonical)[^>]*?\shref=["'](https?:[^"']+)"""
+    assert not re.findall(f"{script}|{sheet}", html(name))
 
 
-def test_text_is_shown_even_if_mathematics_fails(browser, site):
-    reader = Reader(browser, site, 1280, "light")
+def test_text_is_shown_even_if_mathematics_fails(readers):
+    reader = readers()
     reader.context.route("**/mathjax/**", lambda route: route.abort())
-    reader.page.goto(f"{site}nbs/capsules/definition.html", wait_until="load")
+    reader.page.goto(f"{reader.site}nbs/capsules/definition.html", wait_until="load")
     reader.page.locator("article h1").wait_for(state="visible")
     assert reader.page.locator("html.typeset, mjx-container").count() == 0
-    reader.context.close()
 
 
 def test_code_can_be_copied(reader):

@@ -3,7 +3,7 @@ the keyboard.
 """
 
 import pytest
-from built_book import PAGES, Reader, audit, needs_built_book
+from built_book import PAGES, audit, needs_built_book
 from conftest import together
 
 pytest.importorskip(
@@ -23,34 +23,21 @@ COLOURFUL = [
 ]
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def reader(request, browser, site):
-    reader = Reader(browser, site, 1280, request.param)
-    yield reader
-    reader.context.close()
-
-
-@pytest.fixture(scope="module")
-def phone(browser, site):
-    reader = Reader(browser, site, 390, "light")
-    yield reader
-    reader.context.close()
-
-
 @together("name", PAGES)
 def test_no_rule_is_broken(visits, name):
     findings = visits("phone-dark", name)["axe"]
     assert not findings, "\n".join(findings)
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", COLOURFUL)
-def test_contrast_is_enough(reader, name):
-    findings = audit(reader.open(name), "color-contrast")
+def test_contrast_is_enough(readers, theme, name):
+    findings = audit(readers(1280, theme).open(name), "color-contrast")
     assert not findings, "\n".join(findings)
 
 
-def test_axe_finds_what_is_wrong(phone):
-    page = phone.open("nbs/cli.html")
+def test_axe_finds_what_is_wrong(readers):
+    page = readers(390).open("nbs/cli.html")
     page.evaluate(
         """() => document.querySelector('article').insertAdjacentHTML('beforeend',
         '<table><tr><th></th><td>1</td></tr></table><button></button>'
@@ -62,12 +49,11 @@ def test_axe_finds_what_is_wrong(phone):
     assert {"empty-table-header", "button-name", "color-contrast", "link-in-text-block"} <= rules
 
 
-def test_what_scrolls_can_be_reached(phone):
-    page = phone.open("nbs/factorial/chains.html")
+def test_what_scrolls_can_be_reached(readers):
+    page = readers(390).open("nbs/factorial/chains.html")
     formula = page.locator("div.math[tabindex='0']").first
     formula.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("formula => formula.scrollLeft > 0", arg=formula.element_handle())
     page.set_viewport_size({"width": 1280, "height": 900})
     page.wait_for_function("document.querySelectorAll(\"div.math[tabindex='0']\").length < 3")
-    page.set_viewport_size({"width": 390, "height": 900})

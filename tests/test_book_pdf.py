@@ -3,14 +3,14 @@ the file.
 """
 
 import re
+import runpy
 import sys
 
 import pytest
-from built_book import BOOK, needs_built_book
-from test_house import ROOT
+from built_book import BOOK, ROOT, needs_built_book
 
 pypdf = pytest.importorskip("pypdf", reason="pypdf is not installed")
-sys.path.insert(0, str(ROOT / "book"))
+import paths  # noqa: E402
 import pdf  # noqa: E402
 import project  # noqa: E402
 
@@ -55,72 +55,56 @@ def test_the_pages_are_in_the_order_of_the_book_with_bookmarks(book):
     found = list(outline(book))
     parts = [title for depth, title, _ in found if depth == 0]
     assert parts == ["capslit", "Capsule regression", "Practice"]  # the first page has no part
-    chapters = numbered(book)
-    assert [
-        "model" in chapters[0][0].lower(),
-        "Notation" in chapters[1][0],
-        "Bibliography" in chapters[2][0],
-    ] == [True] * 3
-    sections = [
-        page for depth, _, page in found if depth == 2 and chapters[0][1] <= page < chapters[1][1]
-    ]
+    (model, first), (notation, second), (bibliography, _) = numbered(book)
+    assert "model" in model.lower() and "Notation" in notation and "Bibliography" in bibliography
+    sections = [page for depth, _, page in found if depth == 2 and first <= page < second]
     assert len(sections) >= 4 and sections == sorted(sections) and len(set(sections)) > 2
-    for title, page in chapters:
-        assert title.split(". ")[-1].split(":")[0][:12] in " ".join(
-            book.pages[page].extract_text().split()
-        ), title
+    for title, page in numbered(book):
+        assert title.split(". ")[-1].split(":")[0][:12] in words(book, page), title
+
+
+def words(book, page):
+    return " ".join(book.pages[page].extract_text().split())
 
 
 def test_title_contents_and_numbers(book):
-    assert (
-        f"Version {project.VERSION}" in book.pages[0].extract_text()
-        and book.metadata.title == f"capslit {project.VERSION}"
-    )
-    chapters = numbered(book)
-    contents = " ".join(book.pages[1].extract_text().split())
-    for title, page in chapters:
-        assert title.split(". ")[-1] in contents and f" {page + 1}" in contents
-        assert book.pages[page].extract_text().split()[-1] == str(page + 1)
-    assert all(
-        page.extract_text().split()[-1] == str(i) for i, page in enumerate(book.pages, 1) if i > 1
-    )
+    assert f"Version {project.VERSION}" in words(book, 0)
+    assert book.metadata.title == f"capslit {project.VERSION}"
+    for title, page in numbered(book):
+        assert title.split(". ")[-1] in words(book, 1) and f" {page + 1}" in words(book, 1)
+    for page in range(1, len(book.pages)):
+        assert words(book, page).split()[-1] == str(page + 1)
+
+
+def links(book, page):
+    return [reference.get_object() for reference in book.pages[page].get("/Annots", ())]
 
 
 def test_links_stay_within_the_file(book):
+    (last,) = {page for _, title, page in outline(book) if "Bibliography" in title}
     inside = outside = 0
-    for page in book.pages:
-        for annotation in (reference.get_object() for reference in page.get("/Annots", ())):
-            assert annotation["/Rect"][3] - annotation["/Rect"][1] > 2
-            if "/Dest" in annotation:
-                place = book.named_destinations[annotation["/Dest"]]
+    cited = set()
+    for number in range(len(book.pages)):
+        for link in links(book, number):
+            assert link["/Rect"][3] - link["/Rect"][1] > 2
+            if "/Dest" in link:
+                place = book.named_destinations[link["/Dest"]]
                 assert place.page.get_object()["/Type"] == "/Page"
                 inside += 1
+                if number < last and book.get_destination_page_number(place) >= last:
+                    cited.add(place.top)
             else:
-                address = annotation["/A"]["/URI"]
-                assert (
-                    address.startswith(("https://", "http://", "mailto:"))
-                    and "file:" not in address
-                )
+                address = link["/A"]["/URI"]
+                assert address.startswith(("https://", "http://", "mailto:"))
+                assert "file:" not in address
                 outside += address.startswith(project.LATEST)
     assert inside > 10 and outside > 3
-    (number,) = {page for _, title, page in outline(book) if "Bibliography" in title}
-    targets = [
-        book.named_destinations[a["/Dest"]]
-        for page in book.pages[:number]
-        for a in (r.get_object() for r in page.get("/Annots", ()))
-        if "/Dest" in a
-    ]
-    cited = [target for target in targets if book.get_destination_page_number(target) >= number]
-    assert len(cited) > 1 and len({target.top for target in cited}) > 1, (
-        "citations lead to their very place in the bibliography"
-    )
+    assert len(cited) > 1, "citations lead to their very place in the bibliography"
 
 
 def test_a_book_that_is_not_built_is_said(monkeypatch, capsys):
-    import runpy
-
     assert (BOOK / "nbs" / "index.html").is_file()
-    monkeypatch.setattr(project, "HTML", ROOT / "nowhere")
+    monkeypatch.setattr(paths, "HTML", ROOT / "nowhere")
     monkeypatch.setattr(sys, "argv", ["pdf.py"])
     with pytest.raises(SystemExit, match="make book"):
         runpy.run_path(str(ROOT / "book" / "pdf.py"), run_name="__main__")

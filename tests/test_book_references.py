@@ -5,24 +5,17 @@ Skipped where no Chromium is installed or the book has not been built (`make boo
 """
 
 import ast
-import html
 import json
 import re
-import sys
-from pathlib import Path
+from html import unescape
 
 import pytest
-from built_book import BOOK, CHAPTERS, VIEWS, Reader, needs_built_book
+from built_book import CHAPTERS, VIEWS, html, needs_built_book
 
 pytestmark = needs_built_book
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "book"))
-
-LEDGER, APIS = (
-    "nbs/proofs/ledger.html",
-    ("nbs/practice/api.html", "nbs/practice/api_experiments.html"),
-)
+LEDGER = "nbs/proofs/ledger.html"
+APIS = ("nbs/practice/api.html", "nbs/practice/api_experiments.html")
 SOURCES = "saul|hinton|ghahramani|routing|goessling"
 # Equations of the chapters on a source that no claim is about: what a model is, and how it is
 # computed
@@ -35,58 +28,45 @@ WITHOUT_CLAIM = {
 }
 
 
-@pytest.fixture(scope="module")
-def pages():
-    return {name: (BOOK / name).read_text(encoding="utf-8") for name in CHAPTERS}
+def everywhere(pattern, names=CHAPTERS):
+    """What a pattern finds in pages."""
+    return [found for name in names for found in re.findall(pattern, html(name), re.DOTALL)]
 
 
 @pytest.fixture(scope="module")
-def cards(pages):
-    return set(re.findall(r'<details class="claim-card" id="([^"]+)"', pages[LEDGER]))
+def cards():
+    """The claims' cards: {anchor: HTML}, evidence included."""
+    script = html("_static/evidence/nbs-proofs-ledger.js")
+    evidence = json.loads(re.search(r"\((.*)\);", script, re.DOTALL)[1])
+    found = re.split(r'(?=<details class="claim-card" id=")', html(LEDGER))[1:]
+    return {
+        card.split('"')[3]: card.replace("</dl>", f"{rest}</dl>", 1)
+        for card, rest in zip(found, evidence, strict=True)
+    }
 
 
-def equations(page):
-    """The numbered equations of a page: label → where its number leads, or None."""
-    found = {}
-    for number in re.findall(r'<span class="eqno">(.*?)</span>', page):
+def test_every_equation_of_a_source_leads_to_its_claim(cards):
+    seen = set()
+    for number in everywhere(r'<span class="eqno">(.*?)</span>'):
         label = re.search(r'href="#equation-([^"]+)"', number)[1]
-        link = re.search(r'<a class="capslit-claim" href="([^"]+)"', number)
-        found[label] = link and link[1]
-    return found
-
-
-def test_every_equation_of_a_source_leads_to_its_claim(pages, cards):
-    wrong, seen = {}, set()
-    for name, page in pages.items():
-        for label, link in equations(page).items():
-            if re.match(SOURCES, label) and label not in WITHOUT_CLAIM:
-                seen.add(label)
-                if (
-                    not link
-                    or link.rpartition("#")[2] not in cards
-                    or not link.startswith("../proofs/ledger.html")
-                ):
-                    wrong[f"{name}#{label}"] = link
-            else:
-                assert link is None or link.rpartition("#")[2] in cards
-    assert not wrong
+        link = re.search(r'<a class="capslit-claim" href="([^"]*)#([^"]+)"', number)
+        assert link is None or link[2] in cards, label
+        if re.match(SOURCES, label) and label not in WITHOUT_CLAIM:
+            assert link and link[1] == "../proofs/ledger.html", label
+            seen.add(label)
     assert len([label for label in seen if label.startswith("saul-")]) == 52 and len(seen) > 110
 
 
-def test_equations_carry_their_numbers(pages):
-    for page in pages.values():
-        for label in re.findall(r'id="equation-saul-([a\d]+-\d+)"', page):
+def test_equations_carry_their_numbers():
+    for name in CHAPTERS:
+        for label in everywhere(r'id="equation-saul-([a\d]+-\d+)"', [name]):
             number = re.escape(label.upper().replace("-", "."))
-            assert re.search(rf'<span class="eqno"><a [^>]*>\(Saul {number}\)', page)
+            assert re.search(rf'<span class="eqno"><a [^>]*>\(Saul {number}\)', html(name))
 
 
-def test_claims_in_chapters_lead_to_their_cards(pages, cards):
-    found = {
-        name: re.findall(r'class="claim-head"><b><a href="\.\./proofs/ledger\.html#([^"]+)"', page)
-        for name, page in pages.items()
-    }
-    linked = [anchor for anchors in found.values() for anchor in anchors]
-    assert sorted(linked) == sorted(cards)
+def test_claims_in_chapters_lead_to_their_cards(cards):
+    head = r'class="claim-head"><b><a href="\.\./proofs/ledger\.html#([^"]+)"'
+    assert sorted(everywhere(head)) == sorted(cards)
 
 
 def exported():
@@ -96,115 +76,68 @@ def exported():
     from dependencies import modules, tree
 
     for module, path in modules().items():
-        if path.name == "__init__.py":
-            continue
-        names = [
-            node.name
-            for node in tree(path).body
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node)
-        ]
-        yield from ((module, name) for name in names if not name.startswith("_"))
+        for node in tree(path).body if path.name != "__init__.py" else []:
+            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
+            if public and ast.get_docstring(node):
+                yield module, node.name
 
 
-def test_each_public_name_has_its_cell_its_entry_and_the_way_back(pages):
+ENTRY = r'href="[^"]*api(?:_experiments)?\.html#([^"]+)"'
+
+
+def test_each_public_name_has_its_cell_its_entry_and_the_way_back():
     from names import chapters
 
     missing = []
-    backs = {
-        link
-        for api in APIS
-        for link in re.findall(
-            r'<a class="reference external" href="\.\./([^"]*#def-[^"]+)"', pages[api]
-        )
-    }
-    entries = {
-        entry
-        for api in APIS
-        for entry in re.findall(r'<dt class="sig[^>]*? id="([^"]+)"', pages[api])
-    }
+    backs = set(everywhere(r'<a class="reference external" href="\.\./([^"]*#def-[^"]+)"', APIS))
+    entries = set(everywhere(r'<dt class="sig[^>]*? id="([^"]+)"', APIS))
     for module, name in exported():
         page = f"{chapters()[module][0]}.html"
-        links = re.findall(r'<p class="capslit-reference">(.*?)</p>', pages[page], re.DOTALL)
-        there = [
-            entry
-            for line in links
-            for entry in re.findall(r'href="[^"]*api(?:_experiments)?\.html#([^"]+)"', line)
-            if entry.rpartition(".")[2] == name
-        ]
-        back = f"../{page}#def-{name}"
-        if (
-            not there
-            or there[0] not in entries
-            or f'id="def-{name}"' not in pages[page]
-            or back not in backs
-        ):
+        lines = everywhere(r'<p class="capslit-reference">.*?</p>', [page])
+        links = [entry for line in lines for entry in re.findall(ENTRY, line)]
+        entry = next((entry for entry in links if entry.rpartition(".")[2] == name), None)
+        defined = f'id="def-{name}"' in html(page)
+        if entry not in entries or not defined or f"../{page}#def-{name}" not in backs:
             missing.append(f"{module}.{name}")
     assert not missing
 
 
-def test_names_in_the_text_lead_to_the_reference(pages):
-    linked = {
-        name: re.findall(
-            r'<a class="reference internal"'
-            r' href="[^"]*api(?:_experiments)?\.html#([^"]+)"[^>]*><code',
-            page,
-        )
-        for name, page in pages.items()
-    }
-    assert (
-        sum(map(len, linked.values())) > len(list(exported()))  # public names
-        and "capslit.CapsuleClassifier" in linked["nbs/practice/use.html"]
-    )
-    for name, page in pages.items():
-        for heading in re.findall(r"<h[1-6]>.*?</h[1-6]>", page, re.DOTALL):
-            assert not re.search(r"api(?:_experiments)?\.html#capslit", heading), (
-                f"{name}: {heading}"
-            )
+def test_names_in_the_text_lead_to_the_reference():
+    link = rf'<a class="reference internal" {ENTRY}[^>]*><code'
+    assert len(everywhere(link)) > len(list(exported()))  # public names
+    assert "capslit.CapsuleClassifier" in everywhere(link, ["nbs/practice/use.html"])
+    headings = everywhere(r"<h[1-6]>.*?</h[1-6]>")
+    assert not [heading for heading in headings if re.search(ENTRY, heading)]
 
 
-def test_cards_say_what_was_checked_and_lead_on(pages):
-    anchors = {name: set(re.findall(r'\sid="([^"]+)"', page)) for name, page in pages.items()}
-    entries = re.split(r'(?=<details class="claim-card")', pages[LEDGER])[1:]
-    script = (BOOK / "_static/evidence/nbs-proofs-ledger.js").read_text(encoding="utf-8")
-    evidence = json.loads(re.search(r"\((.*)\);", script, re.DOTALL)[1])
-    entries = [
-        entry.replace("</dl>", rest + "</dl>", 1)
-        for entry, rest in zip(entries, evidence, strict=True)
-    ]
-    for entry in entries:
-        anchor = re.search(r'id="([^"]+)"', entry)[1]
-        assert re.sub(r"<[^>]+>", "", html.unescape(re.search(r"<summary.*?</summary>", entry)[0]))
-        for term in ("Derivation", "Checks", "Mutants"):
-            assert f"<dt>{term}</dt>" in entry, anchor
-        for page, place in re.findall(
-            r'href="(?:\.\./)?([\w/.]*)#([^"]+)"', entry.split("</dl>")[0]
-        ):
-            assert place in anchors[f"nbs/{page}" if page else LEDGER], f"{anchor}: {page}#{place}"
-    (card,) = (entry for entry in entries if 'id="claim-saul-2-16"' in entry)
+def test_cards_say_what_was_checked_and_lead_on(cards):
+    link = r'href="(?:\.\./)?([\w/.]*)#([^"]+)"'
+    for anchor, card in cards.items():
+        assert all(f"<dt>{term}</dt>" in card for term in ("Derivation", "Checks", "Mutants"))
+        for page, place in re.findall(link, card.split("</dl>")[0]):
+            target = html(f"nbs/{page}" if page else LEDGER)
+            assert re.search(rf'\sid="{re.escape(place)}"', target), f"{anchor}: {page}#{place}"
+    card = cards["claim-saul-2-16"]
     assert "def-class_probabilities" in card and "49 of 49 rejected" in card
     assert 'href="#claim-saul-2-19"' in card.split("Used by")[1].split("</dl>")[0]
 
 
-def test_where_scripts_do_not_run_the_ledger_is_a_list_of_links(pages, cards):
-    entries = re.split(r'(?=<details class="claim-card")', pages[LEDGER])[1:]
-    assert {re.search(r'id="([^"]+)"', entry)[1] for entry in entries} == cards
-    for entry in entries:
-        anchor = re.search(r'id="([^"]+)"', entry)[1]
-        name = re.search(r"<summary.*?</summary>", entry, re.DOTALL)[0]
-        assert html.unescape(re.sub("<[^>]+>", "", name)).strip(), anchor
-        page = re.search(rf'href="\.\./([^"#]+)#{re.escape(anchor)}"', entry)[1]
-        assert f'id="{anchor}"' in pages[f"nbs/{page}"], anchor
+def test_where_scripts_do_not_run_the_ledger_is_a_list_of_links(cards):
+    for anchor, card in cards.items():
+        name = re.search(r"<summary.*?</summary>", card, re.DOTALL)[0]
+        assert unescape(re.sub("<[^>]+>", "", name)).strip(), anchor
+        page = re.search(rf'href="\.\./([^"#]+)#{re.escape(anchor)}"', card)[1]
+        assert f'id="{anchor}"' in html(f"nbs/{page}"), anchor
 
 
 # The ledger in a browser
 
 
 @pytest.fixture(params=VIEWS.values(), ids=VIEWS)
-def reader(request, browser, site):
-    reader = Reader(browser, site, *request.param)
+def reader(request, readers):
+    reader = readers(*request.param)
     yield reader
     assert not reader.errors and not reader.requests
-    reader.context.close()
 
 
 def test_ledger_filters(reader):
@@ -215,10 +148,10 @@ def test_ledger_filters(reader):
     said = page.locator(".claim-filter output").inner_text()
     assert shown.count() == 52 and said == f"52 of {everything} claims"
     page.locator("input[name=words]").fill("posterior mean")
-    ids = shown.evaluate_all("cards => cards.map(card => card.id)")
-    assert {"claim-saul-2-8", "claim-saul-2-19"} <= set(ids) and len(ids) < 10
+    ids = lambda: shown.evaluate_all("cards => cards.map(card => card.id)")
+    assert {"claim-saul-2-8", "claim-saul-2-19"} <= set(ids()) and len(ids()) < 10
     page.locator("input[name=words]").fill("2.16")
-    assert shown.evaluate_all("cards => cards.map(card => card.id)") == ["claim-saul-2-16"]
+    assert ids() == ["claim-saul-2-16"]
     page.locator("input[name=words]").fill("")
     page.locator("select[name=source]").select_option("")
     page.locator("select[name=kind]").select_option("monte carlo")

@@ -3,7 +3,7 @@ buttons do what they say.
 """
 
 import pytest
-from built_book import Reader, needs_built_book
+from built_book import Reader, needs_built_book, state
 
 pytestmark = needs_built_book
 
@@ -14,9 +14,8 @@ FARTHEST = """(a, b) => { [a, b] = [a, b].map(x => [x].flat(Infinity).map(Number
 
 @pytest.fixture(scope="module")
 def reader(browser, site):
-    reader = Reader(browser, site, 1280, "light")
+    reader = Reader(browser, site, reduced_motion="reduce")
     reader.context.add_init_script(f"window.farthest = {FARTHEST}")
-    reader.page.emulate_media(reduced_motion="reduce")
     yield reader
     reader.context.close()
 
@@ -50,22 +49,21 @@ def test_steps_of_capsule_regression_are_the_package_s(reader):
 
 def test_buttons_take_the_steps_of_capsule_regression(reader):
     page = reader.open("nbs/capsules/em_steps.html")
-    state = (
-        "() => { const {path, means} = capslit.parts['em-plane'].state(); return [path,"
-        " Boolean(means)]; }"
-    )
-    (first,), waiting = page.evaluate(state)
-    assert not waiting and page.locator("#live-em-plane button", has_text="M-step").is_disabled()
+    begun = state(page, "em-plane")
+    (first,) = begun["path"]
+    assert not begun["means"]
+    assert page.locator("#live-em-plane button", has_text="M-step").is_disabled()
     press(page, "em-plane", "E-step")
-    assert page.evaluate(state) == [[first], True]
+    waiting = state(page, "em-plane")
+    assert waiting["path"] == [first] and waiting["means"]
     press(page, "em-plane", "M-step")
-    path, waiting = page.evaluate(state)
-    assert not waiting and len(path) == 2 and path[1] > first
+    done = state(page, "em-plane")
+    assert not done["means"] and len(done["path"]) == 2 and done["path"][1] > first
     press(page, "em-plane", "Run")
-    path, _ = page.evaluate(state)
+    path = state(page, "em-plane")["path"]
     assert len(path) > 10 and all(after > before for before, after in zip(path, path[1:]))
     page.locator("#live-em-plane select").first.select_option("1")
-    assert len(page.evaluate(state)[0]) == 1
+    assert len(state(page, "em-plane")["path"]) == 1
 
 
 # A Gaussian mixture
@@ -97,21 +95,18 @@ def test_steps_of_a_mixture_are_the_package_s(reader):
 
 def test_a_mean_is_moved_by_the_arrow_keys(reader):
     page = reader.open("nbs/mixtures/estimator.html")
-    state = "() => capslit.parts['gaussian-steps'].state()"
     press(page, "gaussian-steps", "E-step")
-    before = page.evaluate(state)
-    assert before["shares"] and len(before["components"]) == 3
-    handle = page.locator("#live-gaussian-steps .handle").nth(1)
-    handle.focus()
+    before = state(page, "gaussian-steps")
+    page.locator("#live-gaussian-steps .handle").nth(1).focus()
     page.keyboard.press("ArrowUp")
-    after = page.evaluate(state)
-    assert after["shares"] is None
-    assert [b["mean"] for b in before["components"][::2]] == [
-        a["mean"] for a in after["components"][::2]
-    ]
-    assert after["components"][1]["mean"][1] > before["components"][1]["mean"][1]
+    after = state(page, "gaussian-steps")
+    assert before["shares"] and after["shares"] is None
+    first, second, third = (
+        [c["mean"] for c in pair] for pair in zip(before["components"], after["components"])
+    )
+    assert first[0] == first[1] and third[0] == third[1] and second[1][1] > second[0][1]
     press(page, "gaussian-steps", "Run")
-    path = page.evaluate(state)["path"]
+    path = state(page, "gaussian-steps")["path"]
     assert len(path) > 5 and path[-1] > path[0]
 
 
@@ -153,22 +148,13 @@ def rows(n, *columns):
 
 def test_built_in_tables_are_learned(reader):
     page = reader.open("nbs/practice/more.html")
-    for name, classes, most in (("iris", 3, 0.1), ("wine", 3, 0.1)):
+    for name in ("iris", "wine"):
         page.locator("#live-your-data select").first.select_option(name)
-        found = page.evaluate(
-            """() => { const {error, loss, confusion, train, test} =
-                                             capslit.parts['your-data'].result();
-                                         return {error, loss, confusion, train: train.length,
-                                             test: test.length}; }"""
-        )
-        assert (
-            found["error"] < most and 0 < found["loss"] < 0.4 and len(found["confusion"]) == classes
-        )
-        assert (
-            sum(map(sum, found["confusion"])) == found["test"]
-            and abs(found["test"] - found["train"] / 3) < 3
-        )
-        assert page.locator("#live-your-data svg.capslit-plot").count() == classes
+        found = page.evaluate("() => capslit.parts['your-data'].result()")
+        assert found["error"] < 0.1 and 0 < found["loss"] < 0.4 and len(found["confusion"]) == 3
+        train, test = len(found["train"]), len(found["test"])
+        assert sum(map(sum, found["confusion"])) == test and abs(test - train / 3) < 3
+        assert page.locator("#live-your-data svg.capslit-plot").count() == 3
 
 
 def test_a_file_is_read_and_stays_here(reader):
@@ -189,11 +175,9 @@ def test_a_file_is_read_and_stays_here(reader):
     assert 'Column "same"' in shown or "choose another" in shown or "only one class" in shown
     page.locator("#live-your-data select").nth(1).select_option("kind")
     shown = page.locator("#live-your-data").inner_text()
-    assert (
-        "1 row with gaps" in shown
-        and 'Column "colour" of words becomes 2 columns' in shown
-        and 'Column "same" is the same in all rows' in shown
-    )
+    assert "1 row with gaps" in shown
+    assert 'Column "colour" of words becomes 2 columns' in shown
+    assert 'Column "same" is the same in all rows' in shown
     assert page.evaluate("() => capslit.parts['your-data'].result().error") == 0
     assert not reader.requests
 
@@ -246,12 +230,11 @@ def test_routing_is_the_package_s(reader):
 
 def test_a_vote_that_is_moved_away_loses_its_child(reader):
     page = reader.open("nbs/routing/procedure.html")
-    share = "() => capslit.parts['routing-votes'].state().R[0][0]"
-    assert page.evaluate(share) > 0.8
+    assert state(page, "routing-votes")["R"][0][0] > 0.8
     page.locator("#live-routing-votes .handle").first.focus()
     for _ in range(6):
         page.keyboard.press("Shift+ArrowRight")
-    assert page.evaluate(share) < 0.5
+    assert state(page, "routing-votes")["R"][0][0] < 0.5
 
 
 # Templates
@@ -278,11 +261,8 @@ def test_templates_are_moved_and_rules_chosen(reader):
         page.keyboard.press("ArrowLeft")
     assert page.evaluate(image) != before
     part.get_by_role("button", name="maximum", exact=True).click()
-    assert (
-        page.evaluate("() => capslit.parts['rules-templates'].state().rule")
-        == "maximum"
-        == part.locator("select").input_value()
-    )
+    assert state(page, "rules-templates")["rule"] == "maximum"
+    assert part.locator("select").input_value() == "maximum"
 
 
 # Causes
@@ -299,11 +279,8 @@ def test_posterior_of_causes_is_the_package_s(reader):
                 found.all[found.probabilities.indexOf(Math.max(...found.probabilities))], states)];
         });
     }""")
-    assert (
-        len(found) == 3
-        and max(gap for gap, _ in found) < 1e-6
-        and all(wrong == 0 for _, wrong in found)
-    )
+    gaps, wrong = zip(*found)
+    assert len(found) == 3 and max(gaps) < 1e-6 and not any(wrong)
 
 
 def test_most_probable_states_come_at_a_press(reader):
@@ -311,10 +288,7 @@ def test_most_probable_states_come_at_a_press(reader):
     part = page.locator("#live-causes-by-hand")
     part.get_by_role("button", name="image 4", exact=True).click()
     part.get_by_role("button", name="vector 2, state 3", exact=True).click()
-    now = page.evaluate(
-        "() => { const {states, target} = capslit.parts['causes-by-hand'].state(); return [states,"
-        " target]; }"
-    )
-    assert now == [[0, 2, 0, 0], 3]
+    now = state(page, "causes-by-hand")
+    assert now["states"] == [0, 2, 0, 0] and now["target"] == 3
     press(page, "causes-by-hand", "The most probable states")
     assert "number 1 of 256" in part.locator(".capslit-words").inner_text()

@@ -2,7 +2,7 @@
 (() => {
   const ledger = document.querySelector(".claim-ledger");
   if (!ledger) return;
-  const cards = [...ledger.querySelectorAll(".claim-card")];
+  const cards = [...ledger.querySelectorAll(".claim-card")], sections = [...ledger.querySelectorAll("section")];
   const make = (name, attributes = {}, ...children) => {
     const element = Object.assign(document.createElement(name), attributes);
     element.append(...children);
@@ -11,17 +11,13 @@
   const choice = (label, name, options) => make("label", {}, label,
     make("select", {name}, new Option("all", ""), ...[...options].sort((a, b) => a[1].localeCompare(b[1])).map(([value, text]) => new Option(text, value))));
   const chapters = cards.map(card => [card.dataset.chapter, card.querySelector("dd a").textContent]);
-  const sources = [...ledger.querySelectorAll("section")].map(section =>
-    [section.dataset.source, section.querySelector("h3").textContent.replace(/:[^:]*$/, "")]);
+  const sources = sections.map(section => [section.dataset.source, section.querySelector("h3").textContent.replace(/:[^:]*$/, "")]);
   const kinds = new Set(cards.flatMap(card => card.dataset.checks.split("|")));
-  const count = make("output");
-  count.setAttribute("aria-live", "polite");
-  const form = make("form", {className: "claim-filter"},
+  const count = make("output", {ariaLive: "polite"});
+  const form = make("form", {className: "claim-filter", role: "search", ariaLabel: "Claims"},
     make("label", {}, "Words", make("input", {name: "words", type: "search", placeholder: "2.16, posterior mean, …"})),
     choice("Source", "source", sources), choice("Chapter", "chapter", new Map(chapters)),
     choice("Evidence", "kind", [...kinds].map(kind => [kind, kind])), count);
-  form.setAttribute("role", "search");
-  form.setAttribute("aria-label", "Claims");
 
   const texts = new Map(cards.map(card => {
     const summary = card.querySelector("summary");
@@ -36,7 +32,7 @@
   };
   const sieve = () => {
     for (const card of cards) card.hidden = !fits(card);
-    for (const section of ledger.querySelectorAll("section")) section.hidden = !section.querySelector(".claim-card:not([hidden])");
+    for (const section of sections) section.hidden = !section.querySelector(".claim-card:not([hidden])");
     const shown = cards.filter(card => !card.hidden).length;
     count.textContent = shown === cards.length ? `${shown} claims` : `${shown} of ${cards.length} claims`;
   };
@@ -44,7 +40,7 @@
   form.addEventListener("submit", event => event.preventDefault());
   addEventListener("hashchange", () => {  // a link leads to its card, whatever the filter says
     const card = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (card && card.hidden) { form.reset(); sieve(); card.scrollIntoView(); }
+    if (card?.hidden) { form.reset(); sieve(); card.scrollIntoView(); }
   });
   sieve();
   ledger.prepend(form);

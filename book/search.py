@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 from names import PLAIN
 from pages import on_every_page
+from project import contents
 
 # what a reader would type and a chapter's text does not say, or says less often than others
 KEYWORDS = yaml.safe_load(Path(__file__).with_name("keywords.yml").read_text(encoding="utf-8"))
@@ -76,10 +77,13 @@ def write_index(app, exception):
     if exception is not None or app.builder.format != "html":
         return
     records = []
+    course = contents()[1][1]
     for name in sorted(app.env.found_docs):
         path = Path(app.outdir, f"{name}.html")
         if path.is_file():
-            records += sections(name, path.read_text(encoding="utf-8"))
+            found = sections(name, path.read_text(encoding="utf-8"))
+            # the course before the appendices
+            records += [one | {"course": 1} for one in found] if name in course else found
     records += [*equations(app), *entries(app)]
     data = json.dumps(records, ensure_ascii=False, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(data.encode(), 9, mtime=0)).decode()

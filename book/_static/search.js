@@ -38,7 +38,7 @@
 
   const search = (records, query) => {
     const index = new MiniSearch({fields: FIELDS, storeFields: [...FIELDS, "page", "anchor", "of"], tokenize,
-      searchOptions: {boost: BOOST, prefix: term => term.length > 3, fuzzy: term => term.length > 5 ? 0.2 : false, weights: {prefix: 0.4, fuzzy: 0.2}}});
+      searchOptions: {boost: BOOST, boostDocument: id => records[id].course ? 2 : 1, prefix: term => term.length > 3, fuzzy: term => term.length > 5 ? 0.2 : false, weights: {prefix: 0.4, fuzzy: 0.2}}});
     index.addAll(records.map((record, id) => ({id, ...record})));
     const pages = new Map();
     for (const one of index.search(query)) {

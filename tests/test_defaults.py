@@ -10,6 +10,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 from conftest import together
+from estimators import each
 from sklearn.base import clone
 from sklearn.datasets import (
     load_breast_cancer,
@@ -44,7 +45,12 @@ X, Y = (a[::2] for a in load_iris(return_X_y=True))
 MOONS = make_moons(200, noise=0.2, random_state=0)
 FIXED = {"kernel": None, "alpha": 0.01, "sharpness": 1.0}
 # settings in units of the inputs, which are then left as they are
-IN_UNITS = {"alpha": 1.0}, {"kernel": Search(1.0)}, {"kernel": partial(_polynomial, gamma=1e-6)}
+IN_UNITS = (
+    {"alpha": 1.0},
+    {"kernel": None, "alpha": (0.1, 1.0)},
+    {"kernel": Search(1.0)},
+    {"kernel": partial(_polynomial, gamma=1e-6)},
+)
 
 
 def spread(model):
@@ -103,34 +109,20 @@ def test_a_kernel_is_found_where_it_pays():
     assert least(model, "gamma", "alpha") == (gamma, model.alpha_)
 
 
-def test_one_may_say_what_is_to_be_tried():
-    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel=RBF([0.1, 1.0, 10.0])).fit(*MOONS)
-    assert model.cv_results_["alpha"] == [0.5, 1e-3] * 3
-    assert model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0]
-    assert model.alpha_ == 1e-3
-
-
 def test_what_is_chosen_has_the_least_loss_of_all_that_was_tried():
     "Also where the first choice falls behind while it goes on learning."
+    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel=RBF([0.1, 1.0, 10.0])).fit(*MOONS)
+    assert model.cv_results_["alpha"] == [0.5, 1e-3] * 3 and model.alpha_ == 1e-3
+    assert model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0]
     X, y = load_breast_cancer(return_X_y=True)
     for part, _ in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
         model = CapsuleClassifier(kernel=None, random_state=0).fit(X[part], y[part])
         assert least(model, "scaled", "alpha") == (spread(model) is not None, model.alpha_)
-
-
-def test_folds_choose_among_capsule_dimensions():
     X, y = load_iris(return_X_y=True)
     model = CapsuleClassifier((1, 3), kernel=None, alpha=(0.01, 0.1)).fit(X, y)
     assert model.cv_results_["capsule_dim"] == [1, 1, 3, 3]
     assert model.coef_.shape[-2] == model.capsule_dim_
     assert least(model, "capsule_dim", "alpha") == (model.capsule_dim_, model.alpha_)
-    for wrong, said in (
-        ((), "empty sequence"),
-        ((2, 0), r"capsule_dim\[1\]"),
-        ((1.5,), r"capsule_dim\[0\]"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=said):
-            CapsuleClassifier(capsule_dim=wrong).fit(X, y)
 
 
 def test_more_examples_than_choose_have_a_second_look():
@@ -156,21 +148,21 @@ def test_more_examples_than_choose_have_a_second_look():
 
 def test_landmarks_are_doubled_where_that_pays():
     "Single precision of many rows' features changes no answer, and predictions are in double."
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (26_000, 2))
-    half = (X[:, 0] + 0.1 * rng.standard_normal(26_000) > 0).astype(int)
+    rng, told = np.random.default_rng(0), slice(16_000)
+    X = rng.uniform(-1, 1, (17_000, 2))
+    half = (X[:, 0] + 0.1 * rng.standard_normal(17_000) > 0).astype(int)
     board = (np.sin(18 * X[:, 0]) * np.sin(18 * X[:, 1]) > 0).astype(int)
-    number = {}
-    for name, y in {"half": half, "board": board}.items():
-        model = CapsuleClassifier(max_iter=20).fit(X[:24_000], y[:24_000])
-        features = model.kernel_features_
-        number[name] = 0 if features is None else len(features.landmarks)
-    assert number["half"] <= 500 < number["board"] <= 21_600 // 20
-    assert model.score(X[24_000:], board[24_000:]) > 0.9
+    model = CapsuleClassifier(max_iter=20).fit(X[told], half[told])
+    features = model.kernel_features_
+    assert features is None or len(features.landmarks) <= 500
+    model.fit(X[told], board[told])
+    assert 500 < len(model.kernel_features_.landmarks) <= 14_400 // 20
+    assert model.score(X[16_000:], board[16_000:]) > 0.9
     assert model.predict_proba(X[:3]).dtype == np.float64
 
 
 def test_held_out_examples_tell_the_sharpness():
+    "Also that of a kernel; a few of them do not flatten the probabilities."
     X, y = make_moons(700, noise=0.2, random_state=0)
     noisy = np.where(np.random.default_rng(0).random(600) < 0.3, 1 - y[100:], y[100:])
     model = CapsuleClassifier(alpha=0.01, kernel=None)
@@ -182,14 +174,20 @@ def test_held_out_examples_tell_the_sharpness():
     assert np.array_equal(kind.coef_, cruel.coef_)
     assert cruel.sharpness_ < 0.7 * kind.sharpness_
     assert told(model.set_params(sharpness=2.0), noisy).sharpness_ == 2
-
-
-def test_a_few_held_out_examples_do_not_flatten_the_probabilities():
     X, y = load_iris(return_X_y=True)
     train = np.arange(150) % 5 > 1
     plain = CapsuleClassifier().fit(X[train], y[train])
     few = {"X_val": X[~train][::12], "y_val": y[~train][::12]}
     assert CapsuleClassifier().fit(X[train], y[train], **few).sharpness_ == plain.sharpness_ > 1
+    X, y = make_moons(1800, noise=0.3, random_state=0)
+    for kernel in (None, RBF(1.0, 50)):
+        model = CapsuleClassifier(kernel=kernel, alpha=1e-3)
+        best = model.fit(X[:900], y[:900], X_val=X[900:], y_val=y[900:]).sharpness_
+        losses = []
+        for factor in (0.8, 1.0, 1.25):
+            model.sharpness_ = factor * best
+            losses.append(log_loss(y[900:], model.predict_proba(X[900:])))
+        assert np.argmin(losses) == 1, kernel
 
 
 @together("architecture", ["multiclass", "ovr", "ovo"])
@@ -237,8 +235,6 @@ def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
     assert spread(model) is not None
     assert model.coef_.dtype == np.float32
     assert np.array_equal(reloaded(model, tmp_path).predict_proba(X), model.predict_proba(X))
-    for settings in (*IN_UNITS, {"kernel": None, "alpha": (0.1, 1.0)}):
-        assert spread(CapsuleClassifier(**settings).fit(X[~new], y[~new])) is None
 
 
 def test_small_principal_components_are_not_enlarged():
@@ -278,8 +274,10 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
     wrong = rng.random(Z.shape) < 0.01
     spoilt = CapsuleClassifier().fit(np.where(wrong, 1e4 * Z, Z)[told], y[told])
     assert spoilt.score(Z[new], y[new]) > known.score(Z[new], y[new]) - 0.03
+    assert spread(model) is not None
     for settings in IN_UNITS:
-        assert tails(CapsuleClassifier(**settings).fit(X[told], y[told])) is None
+        as_they_are = CapsuleClassifier(**settings).fit(X[told], y[told])
+        assert spread(as_they_are) is tails(as_they_are) is None
 
 
 @pytest.mark.parametrize("form", ["array", "stream", "paper"])
@@ -298,9 +296,7 @@ def test_columns_far_from_zero(form):
             model.fit(X[train], y[train])
         return log_loss(y[test], model.predict_proba(X[test]))
 
-    near = loss(X)
-    for offset in (1e6, 1e9):
-        assert abs(loss(X + offset) - near) < 0.01
+    assert abs(loss(X + 1e9) - loss(X)) < 0.01
     single = (X + 1e5).astype(np.float32)
     assert abs(loss(single) - loss(single.astype(np.float64))) < 0.01
 
@@ -318,19 +314,6 @@ def test_an_offset_is_stored_with_the_model(tmp_path):
         assert np.array_equal(P, far.predict_proba(X + 1e8))
     online = CapsuleClassifier(2, kernel=None).partial_fit(X + 1e8, y, classes=[0, 1, 2])
     assert online.partial_fit(X + 1e8, y).score(X + 1e8, y) > 0.95
-
-
-def test_sharpness_is_the_best_for_held_out_examples_also_of_a_kernel():
-    X, y = make_moons(1800, noise=0.3, random_state=0)
-    held_out = {"X_val": X[900:], "y_val": y[900:]}
-    for kernel in (None, RBF(1.0, 50)):
-        model = CapsuleClassifier(kernel=kernel, alpha=1e-3).fit(X[:900], y[:900], **held_out)
-        best = model.sharpness_
-        losses = []
-        for factor in (0.8, 1.0, 1.25):
-            model.sharpness_ = factor * best
-            losses.append(log_loss(y[900:], model.predict_proba(X[900:])))
-        assert np.argmin(losses) == 1, kernel
 
 
 # ── rare classes
@@ -352,12 +335,11 @@ def test_rare_classes_are_learned_in_any_units(tmp_path):
     model = CapsuleClassifier().fit(X, y)
     scaled = CapsuleClassifier().fit(scaler.transform(X), y)
     linear = LogisticRegression().fit(scaler.transform(X), y)
-    P = model.predict_proba(X_new)
-    right = log_loss(y_new, linear.predict_proba(scaler.transform(X_new)))
-    assert log_loss(y_new, P) < 1.03 * right
-    assert log_loss(y_new, P) < 1.01 * log_loss(
-        y_new, scaled.predict_proba(scaler.transform(X_new))
+    P, Z_new = model.predict_proba(X_new), scaler.transform(X_new)
+    found, same, right = (
+        log_loss(y_new, p) for p in (P, scaled.predict_proba(Z_new), linear.predict_proba(Z_new))
     )
+    assert found < 1.03 * right and found < 1.01 * same
     assert set(model.cv_results_["balanced"]) == {True, False}
     np.testing.assert_allclose(model.balance_, len(y) / (2 * np.bincount(y)))
     assert np.isclose(P[:, 1].mean(), y_new.mean(), rtol=0.2)
@@ -412,21 +394,19 @@ def test_classes_are_weighted():
     w = np.arange(1, len(Y) + 1.0)
     one, other = clone(weighted).fit(X, Y, w), clone(model).fit(X, Y, w * factors)
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-10)
-    classes = [0, 1, 2]
-    one = weighted.partial_fit(X, Y, classes)
-    other = clone(model).partial_fit(X, Y, classes, factors)
+    one = weighted.partial_fit(X, Y, [0, 1, 2])
+    other = clone(model).partial_fit(X, Y, [0, 1, 2], factors)
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-10)
     few = np.r_[np.arange(60), 60:64]
     balanced = clone(model).set_params(class_weight="balanced").fit(X[few], Y[few])
     by_hand = model.fit(X[few], Y[few], (64 / (3 * np.bincount(Y[few])))[Y[few]])
     np.testing.assert_allclose(balanced.coef_, by_hand.coef_, rtol=1e-10)
-    with pytest.raises(ValueError, match=r"class_weight has entries for \[7\]"):
-        CapsuleClassifier(class_weight={7: 1.0}).fit(X, Y)
-    with pytest.raises(ValueError, match="class_weight must be at least 0"):
-        CapsuleClassifier(class_weight={0: -1.0}).fit(X, Y)
+    for wrong, said in (({7: 1.0}, r"has entries for \[7\]"), ({0: -1.0}, "must be at least 0")):
+        with pytest.raises(ValueError, match=f"class_weight {said}"):
+            CapsuleClassifier(class_weight=wrong).fit(X, Y)
 
 
-@together("power", [-332, -50, 50, 332])
+@together("power", [-332, 332])
 def test_weights_of_any_size_change_no_bit(power):
     w = np.random.default_rng(0).random(len(Y))
     heavy = w * 4.0**power
@@ -504,7 +484,7 @@ def test_kernels_and_folds_in_files(tmp_path):
     for kernel, cv in (
         ("auto", 5),
         (None, splitter),
-        (None, iter(list(splitter.split(X, y)))),
+        (None, splitter.split(X, y)),
     ):
         model = CapsuleClassifier(2, kernel=kernel, cv=cv).fit(X, y)
         again = reloaded(model, tmp_path)
@@ -572,7 +552,7 @@ EASY = {
         np.arange(400) // 200,
     ),
     "iris": load_iris(return_X_y=True),
-    "digits": tuple(a[:600] for a in load_digits(return_X_y=True)),
+    "digits": tuple(a[:300] for a in load_digits(n_class=5, return_X_y=True)),
 }
 
 
@@ -609,9 +589,9 @@ def test_batches_teach_from_the_first_pass_on(name, online, architecture):
 def test_a_class_that_begins_late_is_learned_and_the_others_are_not_forgotten(online):
     X, y = EASY["digits"]
     model = CapsuleClassifier(online=online)
-    early, late = np.flatnonzero(y < 9), np.flatnonzero(y == 9)
+    early, late = np.flatnonzero(y < 4), np.flatnonzero(y == 4)
     for rows in np.array_split(early, 3):
-        model.partial_fit(X[rows], y[rows], classes=range(10))
+        model.partial_fit(X[rows], y[rows], classes=range(5))
     before = model.score(X[early], y[early])
     batch = np.r_[late[:30], early[:60]]
     model.partial_fit(X[batch], y[batch])
@@ -684,17 +664,16 @@ def test_poor_data_are_learned_from(change):
 @together(
     "parameters, words",
     [
-        ({"kernel": "cubic"}, "kernel"),
+        *each(capsule_dim=[(1.5,)], kernel=["cubic"], alpha=["some"], sharpness=[0.0], cv=[1]),
+        ({"capsule_dim": ()}, "empty sequence"),
+        ({"capsule_dim": (2, 0)}, r"capsule_dim\[1\]"),
         ({"kernel": RBF(-1.0)}, "gamma"),
-        ({"alpha": "some"}, "alpha"),
-        ({"alpha": (0.5, -1)}, "alpha must be at least 0"),
-        ({"sharpness": 0.0}, "sharpness"),
-        ({"cv": 1}, "cv"),
         ({"kernel": RBF(n_landmarks=0)}, "n_landmarks"),
+        ({"alpha": (0.5, -1)}, "alpha must be at least 0"),
         ({"kernel": lambda x, z: x}, "kernel: its result"),
         ({"kernel": lambda x, z: -(x @ z.T)}, "kernel must be symmetric and positive semi-def"),
     ],
 )
 def test_what_makes_no_sense_is_refused(parameters, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         CapsuleClassifier(**parameters).fit(X, Y)

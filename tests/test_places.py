@@ -141,10 +141,10 @@ def of_unknown_lengths(folder, *columns):
     return X[keep], *(None if a is None else a[keep] for a in others)
 
 
-def delayed(folder, *columns):
+def delayed(*columns):
     import dask
 
-    return ([dask.delayed(b) for b in stream(*columns, cuts=range(ROWS, 10**5, ROWS))],)
+    return [dask.delayed(b) for b in stream(*columns, cuts=range(ROWS, 10**5, ROWS))]
 
 
 def torch_of(a):
@@ -156,16 +156,31 @@ def strict_of(a):
     return None if a is None else strict.asarray(a, device=FAR)
 
 
+INPUTS = {  # labels and weights stay in memory
+    "memory map": mapped,
+    "Fortran memory map": lambda f, X: mapped(f, np.asfortranarray(X)),
+    "private memory map": lambda f, X: mapped(f, X, mode="c"),
+    "part of a memory map": lambda f, X: mapped(f, np.pad(X, ((5, 3), (2, 1))))[5:-3, 2:-1],
+    "view of a memory map": lambda f, X: np.asarray(mapped(f, X)),
+    "zarr": zarr_of,
+    "sparse": lambda f, X: sp.csr_array(X),
+    "strict": lambda f, X: strict_of(X),
+    "torch": lambda f, X: torch_of(X),
+}
+STREAMS = {
+    "function": lambda *columns: lambda: iter(stream(*columns)),
+    "careless function": lambda *columns: lambda: careless(*columns),
+    "object": lambda *columns: Anew(stream(*columns)),
+    "list": stream,
+    "list of lists": lambda *columns: list(map(list, stream(*columns))),
+    "list of other arrays": lambda *columns: [
+        tuple(map(strict.asarray, batch)) for batch in stream(*columns)
+    ],
+    "delayed": delayed,
+}
 PLACES = {
-    "memory map": lambda f, X, y, w: (mapped(f, X), y, w),
-    "Fortran memory map": lambda f, X, y, w: (mapped(f, np.asfortranarray(X)), y, w),
-    "private memory map": lambda f, X, y, w: (mapped(f, X, mode="c"), y, w),
-    "part of a memory map": lambda f, X, y, w: (
-        mapped(f, np.pad(X, ((5, 3), (2, 1))))[5:-3, 2:-1],
-        y,
-        w,
-    ),
-    "view of a memory map": lambda f, X, y, w: (np.asarray(mapped(f, X)), y, w),
+    **{name: lambda f, X, y, w, to=to: (to(f, X), y, w) for name, to in INPUTS.items()},
+    **{name: lambda f, *a, to=to: (to(*a),) for name, to in STREAMS.items()},
     "labels in memory maps": lambda f, X, y, w: (
         mapped(f, X),
         mapped(f, y, "y.npy"),
@@ -173,17 +188,8 @@ PLACES = {
     ),
     "stored": lambda f, X, y, w: (Stored(X), Stored(y), w),
     "stored in chunks": lambda f, X, y, w: (Stored(X, 700), Stored(y, 33), w),
-    "zarr": lambda f, X, y, w: (zarr_of(f, X), y, w),
-    "function": lambda f, *columns: (lambda: iter(stream(*columns)),),
-    "careless function": lambda f, *columns: (lambda: careless(*columns),),
-    "object": lambda f, *columns: (Anew(stream(*columns)),),
-    "list": lambda f, *columns: (stream(*columns),),
-    "list of lists": lambda f, *columns: ([list(batch) for batch in stream(*columns)],),
     "list of memory maps": lambda f, X, y, w: (
         [(mapped(f, x, f"{len(x)}.npy"), *others) for x, *others in stream(X, y, w, cuts=(1000,))],
-    ),
-    "list of other arrays": lambda f, *columns: (
-        [tuple(map(strict.asarray, batch)) for batch in stream(*columns)],
     ),
     "source and columns": lambda f, X, y, w: (as_source(mapped(f, X), labelled=False), y, w),
     "Parquet file": arrow,
@@ -195,10 +201,6 @@ PLACES = {
         dask_of(w, 11),
     ),
     "unknown lengths": of_unknown_lengths,
-    "delayed": delayed,
-    "sparse": lambda f, X, y, w: (sp.csr_array(X), y, w),
-    "strict": lambda f, X, y, w: (strict_of(X), y, w),
-    "torch": lambda f, X, y, w: (torch_of(X), y, w),
 }
 IN_MEMORY = ("sparse", "strict", "torch")
 CLUSTERED = [name for name in PLACES if "Dask" in name or name.startswith(("delayed", "unknown"))]
@@ -634,30 +636,25 @@ def test_names_of_columns_are_those_of_frames_in_memory():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(Z, columns=list("abcdef"))
     turned = frame.iloc[:, ::-1]
-    batches, mixed = [frame[:300], frame[300:]], [frame, turned]
     for estimator, y in ((quick(), NAMES), (mixture(2), None), (quantizer(2), None)):
-        labelled = [(frame, y), (turned, y)]
-        if y is None:
-            labelled = mixed
-        here, there = (
-            fit(estimator, frame, y),
-            fit(estimator, batches if y is None else stream(frame, y)),
-        )
+        batches, mixed = [frame[:300], frame[300:]], [frame, turned]
+        here = fit(estimator, frame, y)
+        there = fit(estimator, batches if y is None else stream(frame, y))
         assert_same(here, there, 1e-6)  # columns of frames lie otherwise in memory
         assert there.feature_names_in_.tolist() == list("abcdef")
         said = "^batch 1: X has the column 'f' where the batches before it have 'a'; bring all"
-        method = "predict_proba" if y is not None else "score_samples"
+        method = "score_samples" if y is None else "predict_proba"
         for model in (here, there):
             predict = getattr(model, method)
             want = predict(frame)
             assert_predicts(model, batches, want, method, 1e-10)
-            assert_predicts(model, delayed(None, frame)[0], want, method, 1e-10, lazy=True)
+            assert_predicts(model, delayed(frame), want, method, 1e-10, lazy=True)
             with pytest.raises(ValueError, match="(?s)^X: The feature names should match.*order"):
                 predict([turned])
             with pytest.raises(BatchError, match=said):
                 predict(mixed)
         with pytest.raises(BatchError, match=said):
-            fit(estimator, labelled)
+            fit(estimator, mixed if y is None else [(inputs, y) for inputs in mixed])
     with pytest.raises(ValueError, match="^X_val: The feature names should match"):
         quick().fit(frame, NAMES, X_val=[(turned, NAMES)])
     with pytest.warns(UserWarning, match="X does not have valid feature names"):

@@ -89,22 +89,15 @@ def test_any_splitter(cv):
     alike(quick(dims, early_stopping=True, random_state=0), cv=cv)
 
 
-@together(
-    "scoring",
-    [
+def test_scores_groups_frames_and_names():
+    for scoring in (
         ["accuracy", "neg_log_loss"],
         {"right": "accuracy"},
         lambda model, X, y: {"n": len(X), "right": model.score(X, y)},
-    ],
-)
-def test_several_scores_have_their_names(scoring):
-    assert len(alike(quick(), scoring=scoring, return_train_score=True)) > 5
-
-
-def test_groups_frames_and_names():
+    ):
+        assert len(alike(quick(), scoring=scoring, return_train_score=True)) > 5
     frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(240) * 2)
-    model = quick()
-    group = np.arange(240) // 60
+    model, group = quick(), np.arange(240) // 60
     ours = alike(model, frame, pd.Series(NAMED), cv=selection.GroupKFold(4), groups=group)
     assert ours["estimator"][0].feature_names_in_.tolist() == list("abcde")
     assert (ours["fit_time"] > 0).all()
@@ -126,11 +119,10 @@ def test_all_folds_are_one_run(monkeypatch):
 
 def test_tensors():
     there = [strict.asarray(a, device=strict.Device("device1")) for a in (X, Y)]
-    ours = cross_validate(quick(), *there, return_estimator=True)
-    here = cross_validate(quick(), X, Y, return_estimator=True)
+    ours, here = (cross_validate(quick(), *data, return_estimator=True) for data in (there, (X, Y)))
     assert np.array_equal(ours["test_score"], here["test_score"])
     for one, other in zip(ours["estimator"], here["estimator"]):
-        assert one.coef_.device == strict.Device("device1")
+        assert one.coef_.device == there[0].device
         np.testing.assert_allclose(to_numpy(one.coef_), other.coef_, rtol=1e-7, atol=1e-9)
 
 
@@ -214,21 +206,20 @@ def test_folds_are_restricted_to_rows_of_positive_weight():
 
 def test_groups_reach_the_splitter():
     "Rows of one group are copies: folds that tear groups apart find errors far too small."
-    rng = np.random.default_rng(0)
-    X = np.tile(rng.standard_normal((60, 5)), (4, 1))
-    X += 1e-3 * rng.standard_normal(X.shape)
-    group = np.tile(np.arange(60), 4)
-    y = group % 2
-    fit = {"kernel": RBF(1.0), "random_state": 0}
-    torn = CapsuleClassifier(2, **fit).fit(X, y)
-    assert min(torn.cv_results_["error"]) < 0.1
+    rng, group = np.random.default_rng(0), np.tile(np.arange(60), 4)
+    X = rng.standard_normal((60, 5))[group] + 1e-3 * rng.standard_normal((240, 5))
+
+    def fit(cv=3, **groups):
+        model = CapsuleClassifier(2, cv=cv, kernel=RBF(1.0), random_state=0)
+        return min(model.fit(X, group % 2, **groups).cv_results_["error"])
+
+    assert fit() < 0.1
     for cv in (selection.GroupKFold(3), 3):
-        whole = CapsuleClassifier(2, cv=cv, **fit).fit(X, y, groups=group)
-        assert min(whole.cv_results_["error"]) > 0.25
+        assert fit(cv, groups=group) > 0.25
     with pytest.raises(ValueError, match="groups"):
-        CapsuleClassifier(2, cv=selection.GroupKFold(3), **fit).fit(X, y)
+        fit(selection.GroupKFold(3))
     with pytest.raises(ValueError, match="groups has shape"):
-        CapsuleClassifier(2, **fit).fit(X, y, groups=group[:-1])
+        fit(groups=group[:-1])
 
 
 def test_groups_are_routed():

@@ -2,14 +2,15 @@
 what they are worth.
 """
 
-import functools
 import warnings
 from functools import partial
+from itertools import product
 
 import array_api_strict as strict
 import numpy as np
 import pytest
 from conftest import together
+from estimators import each
 from sklearn.base import clone
 from sklearn.datasets import (
     load_breast_cancer,
@@ -44,7 +45,12 @@ X, Y = (a[::2] for a in load_iris(return_X_y=True))
 MOONS = make_moons(200, noise=0.2, random_state=0)
 FIXED = {"kernel": None, "alpha": 0.01, "sharpness": 1.0}
 # settings in units of the inputs, which are then left as they are
-IN_UNITS = {"alpha": 1.0}, {"kernel": Search(1.0)}, {"kernel": partial(_polynomial, gamma=1e-6)}
+IN_UNITS = (
+    {"alpha": 1.0},
+    {"kernel": None, "alpha": (0.1, 1.0)},
+    {"kernel": Search(1.0)},
+    {"kernel": partial(_polynomial, gamma=1e-6)},
+)
 
 
 def spread(model):
@@ -103,34 +109,20 @@ def test_a_kernel_is_found_where_it_pays():
     assert least(model, "gamma", "alpha") == (gamma, model.alpha_)
 
 
-def test_one_may_say_what_is_to_be_tried():
-    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel=RBF([0.1, 1.0, 10.0])).fit(*MOONS)
-    assert model.cv_results_["alpha"] == [0.5, 1e-3] * 3
-    assert model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0]
-    assert model.alpha_ == 1e-3
-
-
 def test_what_is_chosen_has_the_least_loss_of_all_that_was_tried():
     "Also where the first choice falls behind while it goes on learning."
+    model = CapsuleClassifier(alpha=(0.5, 1e-3), kernel=RBF([0.1, 1.0, 10.0])).fit(*MOONS)
+    assert model.cv_results_["alpha"] == [0.5, 1e-3] * 3 and model.alpha_ == 1e-3
+    assert model.cv_results_["gamma"] == [0.1, 0.1, 1.0, 1.0, 10.0, 10.0]
     X, y = load_breast_cancer(return_X_y=True)
     for part, _ in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
         model = CapsuleClassifier(kernel=None, random_state=0).fit(X[part], y[part])
         assert least(model, "scaled", "alpha") == (spread(model) is not None, model.alpha_)
-
-
-def test_folds_choose_among_capsule_dimensions():
     X, y = load_iris(return_X_y=True)
     model = CapsuleClassifier((1, 3), kernel=None, alpha=(0.01, 0.1)).fit(X, y)
     assert model.cv_results_["capsule_dim"] == [1, 1, 3, 3]
     assert model.coef_.shape[-2] == model.capsule_dim_
     assert least(model, "capsule_dim", "alpha") == (model.capsule_dim_, model.alpha_)
-    for wrong, said in (
-        ((), "empty sequence"),
-        ((2, 0), r"capsule_dim\[1\]"),
-        ((1.5,), r"capsule_dim\[0\]"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=said):
-            CapsuleClassifier(capsule_dim=wrong).fit(X, y)
 
 
 def test_more_examples_than_choose_have_a_second_look():
@@ -156,21 +148,21 @@ def test_more_examples_than_choose_have_a_second_look():
 
 def test_landmarks_are_doubled_where_that_pays():
     "Single precision of many rows' features changes no answer, and predictions are in double."
-    rng = np.random.default_rng(0)
+    rng, told = np.random.default_rng(0), slice(24_000)
     X = rng.uniform(-1, 1, (26_000, 2))
     half = (X[:, 0] + 0.1 * rng.standard_normal(26_000) > 0).astype(int)
     board = (np.sin(18 * X[:, 0]) * np.sin(18 * X[:, 1]) > 0).astype(int)
-    number = {}
-    for name, y in {"half": half, "board": board}.items():
-        model = CapsuleClassifier(max_iter=20).fit(X[:24_000], y[:24_000])
-        features = model.kernel_features_
-        number[name] = 0 if features is None else len(features.landmarks)
-    assert number["half"] <= 500 < number["board"] <= 21_600 // 20
+    model = CapsuleClassifier(max_iter=20).fit(X[told], half[told])
+    features = model.kernel_features_
+    assert features is None or len(features.landmarks) <= 500
+    model.fit(X[told], board[told])
+    assert 500 < len(model.kernel_features_.landmarks) <= 21_600 // 20
     assert model.score(X[24_000:], board[24_000:]) > 0.9
     assert model.predict_proba(X[:3]).dtype == np.float64
 
 
 def test_held_out_examples_tell_the_sharpness():
+    "Also that of a kernel; a few of them do not flatten the probabilities."
     X, y = make_moons(700, noise=0.2, random_state=0)
     noisy = np.where(np.random.default_rng(0).random(600) < 0.3, 1 - y[100:], y[100:])
     model = CapsuleClassifier(alpha=0.01, kernel=None)
@@ -182,14 +174,20 @@ def test_held_out_examples_tell_the_sharpness():
     assert np.array_equal(kind.coef_, cruel.coef_)
     assert cruel.sharpness_ < 0.7 * kind.sharpness_
     assert told(model.set_params(sharpness=2.0), noisy).sharpness_ == 2
-
-
-def test_a_few_held_out_examples_do_not_flatten_the_probabilities():
     X, y = load_iris(return_X_y=True)
     train = np.arange(150) % 5 > 1
     plain = CapsuleClassifier().fit(X[train], y[train])
     few = {"X_val": X[~train][::12], "y_val": y[~train][::12]}
     assert CapsuleClassifier().fit(X[train], y[train], **few).sharpness_ == plain.sharpness_ > 1
+    X, y = make_moons(1800, noise=0.3, random_state=0)
+    for kernel in (None, RBF(1.0, 50)):
+        model = CapsuleClassifier(kernel=kernel, alpha=1e-3)
+        best = model.fit(X[:900], y[:900], X_val=X[900:], y_val=y[900:]).sharpness_
+        losses = []
+        for factor in (0.8, 1.0, 1.25):
+            model.sharpness_ = factor * best
+            losses.append(log_loss(y[900:], model.predict_proba(X[900:])))
+        assert np.argmin(losses) == 1, kernel
 
 
 @together("architecture", ["multiclass", "ovr", "ovo"])
@@ -237,8 +235,6 @@ def test_columns_in_different_units_need_no_scaler(load, kernel, tmp_path):
     assert spread(model) is not None
     assert model.coef_.dtype == np.float32
     assert np.array_equal(reloaded(model, tmp_path).predict_proba(X), model.predict_proba(X))
-    for settings in (*IN_UNITS, {"kernel": None, "alpha": (0.1, 1.0)}):
-        assert spread(CapsuleClassifier(**settings).fit(X[~new], y[~new])) is None
 
 
 def test_small_principal_components_are_not_enlarged():
@@ -278,12 +274,14 @@ def test_heavy_tails_need_no_logarithm(tmp_path):
     wrong = rng.random(Z.shape) < 0.01
     spoilt = CapsuleClassifier().fit(np.where(wrong, 1e4 * Z, Z)[told], y[told])
     assert spoilt.score(Z[new], y[new]) > known.score(Z[new], y[new]) - 0.03
+    assert spread(model) is not None
     for settings in IN_UNITS:
-        assert tails(CapsuleClassifier(**settings).fit(X[told], y[told])) is None
+        as_they_are = CapsuleClassifier(**settings).fit(X[told], y[told])
+        assert spread(as_they_are) is tails(as_they_are) is None
 
 
-@pytest.mark.parametrize("form", ["array", "stream", "paper"])
-def test_columns_far_from_zero(form):
+@together("stream", [False, True])
+def test_columns_far_from_zero(stream):
     """Log loss on half of wine is what it is without an offset: the mean is taken off before
     anything is squared.
     """
@@ -291,16 +289,11 @@ def test_columns_far_from_zero(form):
     train, test = train_test_split(np.arange(len(y)), test_size=0.5, random_state=0, stratify=y)
 
     def loss(X):
-        model = CapsuleClassifier.paper() if form == "paper" else CapsuleClassifier()
-        if form == "stream":
-            model.fit([(X[part], y[part]) for part in np.array_split(train, 3)])
-        else:
-            model.fit(X[train], y[train])
+        parts = [(X[part], y[part]) for part in np.array_split(train, 3)]
+        model = CapsuleClassifier().fit(*([parts] if stream else (X[train], y[train])))
         return log_loss(y[test], model.predict_proba(X[test]))
 
-    near = loss(X)
-    for offset in (1e6, 1e9):
-        assert abs(loss(X + offset) - near) < 0.01
+    assert abs(loss(X + 1e9) - loss(X)) < 0.01
     single = (X + 1e5).astype(np.float32)
     assert abs(loss(single) - loss(single.astype(np.float64))) < 0.01
 
@@ -318,19 +311,6 @@ def test_an_offset_is_stored_with_the_model(tmp_path):
         assert np.array_equal(P, far.predict_proba(X + 1e8))
     online = CapsuleClassifier(2, kernel=None).partial_fit(X + 1e8, y, classes=[0, 1, 2])
     assert online.partial_fit(X + 1e8, y).score(X + 1e8, y) > 0.95
-
-
-def test_sharpness_is_the_best_for_held_out_examples_also_of_a_kernel():
-    X, y = make_moons(1800, noise=0.3, random_state=0)
-    held_out = {"X_val": X[900:], "y_val": y[900:]}
-    for kernel in (None, RBF(1.0, 50)):
-        model = CapsuleClassifier(kernel=kernel, alpha=1e-3).fit(X[:900], y[:900], **held_out)
-        best = model.sharpness_
-        losses = []
-        for factor in (0.8, 1.0, 1.25):
-            model.sharpness_ = factor * best
-            losses.append(log_loss(y[900:], model.predict_proba(X[900:])))
-        assert np.argmin(losses) == 1, kernel
 
 
 # ── rare classes
@@ -352,12 +332,11 @@ def test_rare_classes_are_learned_in_any_units(tmp_path):
     model = CapsuleClassifier().fit(X, y)
     scaled = CapsuleClassifier().fit(scaler.transform(X), y)
     linear = LogisticRegression().fit(scaler.transform(X), y)
-    P = model.predict_proba(X_new)
-    right = log_loss(y_new, linear.predict_proba(scaler.transform(X_new)))
-    assert log_loss(y_new, P) < 1.03 * right
-    assert log_loss(y_new, P) < 1.01 * log_loss(
-        y_new, scaled.predict_proba(scaler.transform(X_new))
+    P, Z_new = model.predict_proba(X_new), scaler.transform(X_new)
+    found, same, right = (
+        log_loss(y_new, p) for p in (P, scaled.predict_proba(Z_new), linear.predict_proba(Z_new))
     )
+    assert found < 1.03 * right and found < 1.01 * same
     assert set(model.cv_results_["balanced"]) == {True, False}
     np.testing.assert_allclose(model.balance_, len(y) / (2 * np.bincount(y)))
     assert np.isclose(P[:, 1].mean(), y_new.mean(), rtol=0.2)
@@ -412,21 +391,19 @@ def test_classes_are_weighted():
     w = np.arange(1, len(Y) + 1.0)
     one, other = clone(weighted).fit(X, Y, w), clone(model).fit(X, Y, w * factors)
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-10)
-    classes = [0, 1, 2]
-    one = weighted.partial_fit(X, Y, classes)
-    other = clone(model).partial_fit(X, Y, classes, factors)
+    one = weighted.partial_fit(X, Y, [0, 1, 2])
+    other = clone(model).partial_fit(X, Y, [0, 1, 2], factors)
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-10)
     few = np.r_[np.arange(60), 60:64]
     balanced = clone(model).set_params(class_weight="balanced").fit(X[few], Y[few])
     by_hand = model.fit(X[few], Y[few], (64 / (3 * np.bincount(Y[few])))[Y[few]])
     np.testing.assert_allclose(balanced.coef_, by_hand.coef_, rtol=1e-10)
-    with pytest.raises(ValueError, match=r"class_weight has entries for \[7\]"):
-        CapsuleClassifier(class_weight={7: 1.0}).fit(X, Y)
-    with pytest.raises(ValueError, match="class_weight must be at least 0"):
-        CapsuleClassifier(class_weight={0: -1.0}).fit(X, Y)
+    for wrong, said in (({7: 1.0}, r"has entries for \[7\]"), ({0: -1.0}, "must be at least 0")):
+        with pytest.raises(ValueError, match=f"class_weight {said}"):
+            CapsuleClassifier(class_weight=wrong).fit(X, Y)
 
 
-@together("power", [-332, -50, 50, 332])
+@together("power", [-332, 332])
 def test_weights_of_any_size_change_no_bit(power):
     w = np.random.default_rng(0).random(len(Y))
     heavy = w * 4.0**power
@@ -504,7 +481,7 @@ def test_kernels_and_folds_in_files(tmp_path):
     for kernel, cv in (
         ("auto", 5),
         (None, splitter),
-        (None, iter(list(splitter.split(X, y)))),
+        (None, splitter.split(X, y)),
     ):
         model = CapsuleClassifier(2, kernel=kernel, cv=cv).fit(X, y)
         again = reloaded(model, tmp_path)
@@ -572,27 +549,22 @@ EASY = {
         np.arange(400) // 200,
     ),
     "iris": load_iris(return_X_y=True),
-    "digits": tuple(a[:600] for a in load_digits(return_X_y=True)),
+    "digits": tuple(a[:300] for a in load_digits(n_class=5, return_X_y=True)),
 }
 
 
-@functools.cache
-def taught_at_once(name, architecture):
-    "The share that is right after a fit without a kernel."
-    model = CapsuleClassifier(kernel=None, sharpness=1.0, architecture=architecture)
-    return model.fit(*EASY[name]).score(*EASY[name])
-
-
 @together("architecture", ["multiclass", "ovo"])
-@together("online", [Stepwise(), Incremental(), PassiveAggressive()])
 @together("name", EASY)
-def test_batches_teach_from_the_first_pass_on(name, online, architecture):
+def test_batches_teach_from_the_first_pass_on(name, architecture):
     """One step from the subspaces leaves predictions far worse than chance, on iris none that are
     right; the examples with which classes begin are learned by some iterations.
     """
     X, y = EASY[name]
     order = np.random.default_rng(0).permutation(len(y))
-    for n_parts in (1, 10):
+    plain = CapsuleClassifier(kernel=None, sharpness=1.0, architecture=architecture)
+    whole = plain.fit(X, y).score(X, y)
+    rules = Stepwise(), Incremental(), PassiveAggressive()
+    for online, n_parts in product(rules, (1, 10)):
         model = CapsuleClassifier(online=online, architecture=architecture)
         scores = []
         for _ in range(6):
@@ -600,18 +572,17 @@ def test_batches_teach_from_the_first_pass_on(name, online, architecture):
                 batch = number if isinstance(online, Incremental) else None
                 model.partial_fit(X[rows], y[rows], classes=np.unique(y), batch=batch)
             scores.append(model.score(X, y))
-        whole = taught_at_once(name, architecture)
-        assert scores[0] > whole - 0.35, (scores, whole)
-        assert scores[-1] > whole - 0.09, (scores, whole)
+        assert scores[0] > whole - 0.35, (online, scores, whole)
+        assert scores[-1] > whole - 0.09, (online, scores, whole)
 
 
 @together("online", [Stepwise(), PassiveAggressive()])
 def test_a_class_that_begins_late_is_learned_and_the_others_are_not_forgotten(online):
     X, y = EASY["digits"]
     model = CapsuleClassifier(online=online)
-    early, late = np.flatnonzero(y < 9), np.flatnonzero(y == 9)
+    early, late = np.flatnonzero(y < 4), np.flatnonzero(y == 4)
     for rows in np.array_split(early, 3):
-        model.partial_fit(X[rows], y[rows], classes=range(10))
+        model.partial_fit(X[rows], y[rows], classes=range(5))
     before = model.score(X[early], y[early])
     batch = np.r_[late[:30], early[:60]]
     model.partial_fit(X[batch], y[batch])
@@ -641,20 +612,18 @@ def test_only_the_protocol_of_the_paper_takes_one_step():
 
 
 def test_too_few_iterations_are_told():
-    said = r"EM stopped at max_iter=\d, before the likelihood had .*, for example to 60"
-    for parameters in ({"max_iter": 1}, FIXED | {"max_iter": 5}):
-        with pytest.warns(ConvergenceWarning, match=said):
-            CapsuleClassifier(**parameters).fit(X, Y)
-    said = "before the error rate had stopped improving for each of the thresholds"
-    with pytest.warns(ConvergenceWarning, match=said):
-        CapsuleClassifier.paper(max_iter=3, random_state=0).fit(X, Y)
-
-
-def test_a_prior_makes_few_columns_harmless():
+    "A prior makes few columns harmless."
     with warnings.catch_warnings(action="error"):
         CapsuleClassifier(4, **FIXED).fit(X[:, :2], Y)
-    with pytest.warns(UserWarning, match="span fewer directions than capsule_dim"):
-        CapsuleClassifier(4, **FIXED | {"alpha": 0.0}).fit(X[:, :2], Y)
+    said = r"EM stopped at max_iter=\d, before the likelihood had .*, for example to 60"
+    paper = "before the error rate had stopped improving for each of the thresholds"
+    for model, words in (
+        (CapsuleClassifier(max_iter=1), said),
+        (CapsuleClassifier(**FIXED, max_iter=5), said),
+        (CapsuleClassifier.paper(max_iter=3, random_state=0), paper),
+    ):
+        with pytest.warns(ConvergenceWarning, match=words):
+            model.fit(X, Y)
 
 
 POOR = [
@@ -684,17 +653,16 @@ def test_poor_data_are_learned_from(change):
 @together(
     "parameters, words",
     [
-        ({"kernel": "cubic"}, "kernel"),
+        *each(capsule_dim=[(1.5,)], kernel=["cubic"], alpha=["some"], sharpness=[0.0], cv=[1]),
+        ({"capsule_dim": ()}, "empty sequence"),
+        ({"capsule_dim": (2, 0)}, r"capsule_dim\[1\]"),
         ({"kernel": RBF(-1.0)}, "gamma"),
-        ({"alpha": "some"}, "alpha"),
-        ({"alpha": (0.5, -1)}, "alpha must be at least 0"),
-        ({"sharpness": 0.0}, "sharpness"),
-        ({"cv": 1}, "cv"),
         ({"kernel": RBF(n_landmarks=0)}, "n_landmarks"),
+        ({"alpha": (0.5, -1)}, "alpha must be at least 0"),
         ({"kernel": lambda x, z: x}, "kernel: its result"),
         ({"kernel": lambda x, z: -(x @ z.T)}, "kernel must be symmetric and positive semi-def"),
     ],
 )
 def test_what_makes_no_sense_is_refused(parameters, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         CapsuleClassifier(**parameters).fit(X, Y)

@@ -29,7 +29,7 @@ def nothing_left():
     plt.close("all")
 
 
-def fitted(m, d=2, architecture="multiclass", n=90):
+def fitted(m=3, d=2, architecture="multiclass", n=90):
     X, y = classes(n, 4, m, seed=m)
     model = CapsuleClassifier.paper(d, architecture=architecture, patience=(4, 4, 4, 4, 4))
     return model.fit(X, NAMES[y]), X + 0.4, NAMES[y]
@@ -59,12 +59,9 @@ def test_what_is_drawn_is_what_the_capsules_say(m, d, architecture):
         i = display.y[k]
         own, rival, share = np.transpose(
             [
-                (
-                    squares[k, q, j],
-                    squares[k, q, others].max(),
-                    squares[k, q, j] / squares[k, q].sum(),
-                )
+                (s[j], s[others].max(), s[j] / s.sum())
                 for q, j, others in competitors(m, architecture, i)
+                for s in [squares[k, q]]
             ]
         )
         hardest = np.argmax(rival / own)
@@ -84,8 +81,7 @@ def test_what_is_drawn_is_what_the_capsules_say(m, d, architecture):
 
 
 def test_in_both_themes_twice_and_in_a_given_place():
-    model, X, y = fitted(3)
-    display = PoseDisplay.from_estimator(model, X, y)
+    display = PoseDisplay.from_estimator(*fitted())
     first = display.figure_
     assert display.axes_[0].lines[1].get_color() == CYCLES["light"][0]
     with style("dark"):
@@ -95,17 +91,15 @@ def test_in_both_themes_twice_and_in_a_given_place():
     figure, axes = plt.subplots(2, 2)
     place = axes[1, 1].get_position()
     display.plot(axes[1, 1], classes=["cedar", "ash"])
-    assert display.figure_ is figure
+    assert display.figure_ is figure and len(figure.axes) == 3 + 3
     assert [ax.get_title() for ax in display.axes_[1:]] == ["cedar", "ash"]
-    assert len(figure.axes) == 3 + 3
     for ax in display.axes_:
         position = ax.get_position(original=True)
-        assert position.x0 >= place.x0 - 1e-9
-        assert position.y1 <= place.y1 + 1e-9
+        assert position.x0 >= place.x0 - 1e-9 and position.y1 <= place.y1 + 1e-9
 
 
 def test_pipelines_frames_and_many_examples():
-    _, X, y = fitted(3, n=300)
+    _, X, y = fitted(n=300)
     frame = pd.DataFrame(X, columns=list("abcd"))
     classifier = CapsuleClassifier.paper(2, patience=(4, 4, 4, 4, 4))
     pipeline = make_pipeline(StandardScaler(), classifier).set_output(transform="pandas")
@@ -125,8 +119,7 @@ def test_of_many_classes_those_with_most_mistakes():
     display = PoseDisplay.from_estimator(model, X, y)
     mistakes = np.bincount(y[display.predicted != y], minlength=14)
     shown = [int(ax.get_title()) for ax in display.axes_[1:]]
-    assert len(shown) == 12
-    assert shown == sorted(shown)
+    assert len(shown) == 12 and shown == sorted(shown)
     assert mistakes[shown].min() >= np.delete(mistakes, shown).max()
 
 
@@ -142,7 +135,7 @@ def test_zero_rows_and_classes_without_examples():
 
 
 def test_wrong_arguments_are_named():
-    model, X, y = fitted(3)
+    model, X, y = fitted()
     other = LogisticRegression().fit(X, y)
     for change, error, said in (
         ({"y": ["oak"] * 90}, ValueError, "y must be labels among the classes of the model"),

@@ -25,7 +25,6 @@ from capslit.capsules.inference import class_probabilities, posterior_mean
 from capslit.capsules.prediction import coupled
 
 PLAIN = dict(rounds=[em.Round(40, {"threshold": 0.0})], max_iter=40, n_threads=1)
-FAST = PLAIN | {"momentum": 0.9}
 
 
 def problem(seed):
@@ -43,11 +42,11 @@ def problem(seed):
 @together("share", ["all", "capsule", "input"])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_bound_never_falls(seed, share):
-    options = {"share": share, "information": "latent", "n_updates": 15, "tol": 0} | PLAIN
+    options = {"share": share, "information": "latent", "n_updates": 8, "tol": 0} | PLAIN
     model, start, batch = problem(seed)
     found = fit_evidence(model, start, batch, **options)
     k, m = model.dims.shape
-    assert found.log_evidence.shape == (15, k)
+    assert found.log_evidence.shape == (8, k)
     assert found.precision.shape[2] == (m if share == "capsule" else 1)
     steps = np.diff(found.log_evidence, axis=0)
     assert np.all(steps >= -1e-9 * abs(found.log_evidence[0]))
@@ -88,30 +87,6 @@ def test_label_information_is_what_the_label_takes_from_the_variance(dims):
     assert found < (len(dims) - 1) / D
 
 
-def drawn(rng, precision, n, d=2, m=2):
-    "Inputs and labels of the model itself, with weights from the prior."
-    X = rng.normal(size=(n, len(precision)))
-    W = rng.normal(size=(1, m, d, len(precision))) / np.sqrt(precision)
-    h = np.einsum("mdp,np->nmd", W[0], X) + rng.normal(size=(n, m, d))
-    share = (h**2).sum(-1)
-    edges = np.cumsum(share / share.sum(1, keepdims=True), axis=1)
-    y = (rng.random(n)[:, None] > edges).sum(1)
-    model = CapsuleRegression(np.arange(m)[None], np.full((1, m), d))
-    return model, CapsuleParameters(W), (X, y, None)
-
-
-def test_a_known_precision_is_recovered_from_labels_and_not_from_the_bound():
-    logs = {"label": [], "latent": []}
-    for seed in range(6):
-        model, start, batch = drawn(np.random.default_rng(seed), np.full(10, 10.0), 400)
-        for information, ratios in logs.items():
-            found = fit_evidence(model, start, batch, information=information, **FAST)
-            ratios.append(np.log(found.precision[-1, 0, 0, 0] / 10))
-    assert abs(np.mean(logs["label"])) < np.log(1.3)
-    assert np.max(np.abs(logs["label"])) < np.log(2)
-    assert np.min(logs["latent"]) > np.log(100)
-
-
 @together("seed", range(3))
 def test_each_problem_finds_its_length(seed):
     model, start, batch = problem(seed)
@@ -129,13 +104,6 @@ def test_each_problem_finds_its_length(seed):
 
         best = max(map(density, np.geomspace(1, max(2 * tau[q], 4), 50)))
         assert density(tau[q]) > best - 0.02 * max(1, abs(best))
-
-
-def test_irrelevant_inputs_are_recognised():
-    model, start, batch = drawn(np.random.default_rng(3), np.array([0.5] * 3 + [1e6] * 3), 1500)
-    start = CapsuleParameters(np.random.default_rng(0).normal(size=start.weights.shape))
-    alpha = fit_evidence(model, start, batch, share="input", **FAST).precision[-1, 0, 0]
-    assert alpha[3:].min() > 5 * alpha[:3].max(), alpha
 
 
 @together("affine", [False, True])

@@ -24,9 +24,16 @@ SHORT = {"thresholds": (0,), "patience": (12,), "max_iter": 12}
 
 
 def close(found, known, dtype=np.float64):
-    for a, b in zip(found, known):
+    for a, b in zip(found, known, strict=True):
         rtol, atol = (1e-11, 1e-11) if dtype == np.float64 else (2e-5, 1e-3 * np.abs(b).max())
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def both(arrays, method, *arguments):
+    "What loops and arrays give."
+    return [
+        getattr(model, method)(*arguments) for model in (replace(arrays, compiled=True), arrays)
+    ]
 
 
 @together("kind", KINDS)
@@ -37,26 +44,21 @@ def test_loops_give_what_arrays_give(architecture, dtype, kind):
     example, of a tile and of parts of tiles.
     """
     for seed, n in enumerate((1, kernels.TILE, 3 * kernels.TILE + 7)):
-        arrays, parameters, (X, y, w) = problem(
-            seed, n=n, architecture=architecture, weighted=True, dtype=dtype, **kind
-        )
-        loops = replace(arrays, compiled=True)
+        options = {"architecture": architecture, "weighted": True, "dtype": dtype} | kind
+        arrays, parameters, (X, y, w) = problem(seed, n=n, **options)
         k = len(arrays.targets)
         for weight in (None, w, np.random.default_rng(seed).random((n, k)).astype(dtype)):
             batch = arrays.prepare((X, y, weight))
             for threshold in (None, np.linspace(0, 0.9, k)):
-                steps = [model.e_step(parameters, batch, threshold) for model in (loops, arrays)]
-                close(*steps, dtype)
-            counts = [model.count_errors(parameters, batch) for model in (loops, arrays)]
-            close(*counts, dtype)
+                close(*both(arrays, "e_step", parameters, batch, threshold), dtype)
+            close(*both(arrays, "count_errors", parameters, batch), dtype)
 
 
 @together("power", [-150, -30, 30, 150])
 def test_loops_give_what_arrays_give_at_any_scale(power):
     arrays, parameters, (X, y, _) = problem(1, n=300)
-    batch = X * 10.0**power, y, None
-    loops = replace(arrays, compiled=True)
-    close(loops.e_step(parameters, batch)[1:], arrays.e_step(parameters, batch)[1:])
+    loops, known = both(arrays, "e_step", parameters, (X * 10.0**power, y, None))
+    close(loops[1:], known[1:])
 
 
 @together("compiled", [False, True])
@@ -81,8 +83,7 @@ def test_what_overflows_is_noticed(value):
     "The engine stops; and no entry outside the table is read."
     arrays, parameters, (X, y, _) = problem(1, n=300)
     X[7] = value
-    batch = X, y, None
-    loops = replace(arrays, compiled=True)
+    batch, loops = (X, y, None), replace(arrays, compiled=True)
     with np.errstate(all="ignore"):
         assert not np.isfinite(loops.e_step(parameters, batch).log_likelihood).any()
         assert np.isnan(loops.count_errors(parameters, batch).errors).all()
@@ -98,24 +99,23 @@ def test_a_large_fit_is_compiled(architecture, monkeypatch):
     X, y = load_digits(return_X_y=True)
     plain = {"architecture": architecture, "momentum": 0, "monitor": "likelihood"}
     model = CapsuleClassifier.paper(2, **plain | SHORT)
-    with pytest.warns(UserWarning, match="max_iter"):
-        model.fit(X, y)
-    coef = model.coef_
-    history = model.history_["objective"]
-    asked = []
-    called = []
+
+    def learned():
+        with pytest.warns(UserWarning, match="max_iter"):
+            model.fit(X, y)
+        return model.coef_, model.history_["objective"]
+
+    coef, history = learned()
+    asked, called = [], []
     monkeypatch.setattr(learning, "worth_compiling", lambda *sizes: asked.append(sizes) or True)
     monkeypatch.setattr(
         "capslit.capsules.engine.compiled_sums",
         lambda: called.append(0) or kernels.compiled_sums(),
     )
-    with pytest.warns(UserWarning, match="max_iter"):
-        model.fit(X, y)
+    by_loops, found = learned()
     capsules = {"multiclass": 10, "ovr": 20, "ovo": 18}[architecture]  # that see an example
-    assert np.isclose(np.prod(asked), X.shape[0] * 65 * 2 * capsules)
-    assert called
-    found = model.history_["objective"]
-    np.testing.assert_allclose(model.coef_, coef, rtol=1e-6, atol=1e-9)
+    assert np.isclose(np.prod(asked), X.shape[0] * 65 * 2 * capsules) and called
+    np.testing.assert_allclose(by_loops, coef, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(found, history, rtol=1e-9)
     assert np.all(np.diff(found, axis=0) >= -1e-9 * np.abs(history[1:]))
 
@@ -186,19 +186,14 @@ def test_large_predictions_are_compiled_and_shared_out(architecture, latent, mon
     labels = model.predict(X)
     for i in (0, 8_150, 19_910):
         assert np.allclose(P[i : i + 90], model.predict_proba(X[i : i + 90]), atol=1e-5)
-    asked = []
-    loops = kernels.compiled_shares
-    monkeypatch.setattr(
-        prediction, "worth_compiling", lambda *sizes, **passes: asked.append(sizes) or True
-    )
+    asked, loops = [], kernels.compiled_shares
+    monkeypatch.setattr(prediction, "worth_compiling", lambda *sizes, **_: asked.append(sizes) or 1)
     monkeypatch.setattr(prediction, "compiled_shares", lambda: asked.append(loops) or loops())
     assert np.mean(model.predict(X) != labels) < 1e-3
-    one, two, three = (model.set_params(n_jobs=n).predict_proba(X) for n in (1, 2, 3))
+    one, *others = (model.set_params(n_jobs=n).predict_proba(X) for n in (1, 2, 3))
     assert np.allclose(one, P, atol=1e-5)
-    assert np.array_equal(one, two)
-    assert np.array_equal(two, three)
-    assert asked[0] == (20_000, 41, latent)
-    assert asked.count(loops) > 4
+    assert all(np.array_equal(one, other) for other in others)
+    assert asked[0] == (20_000, 41, latent) and asked.count(loops) > 4
 
 
 @pytest.fixture
@@ -218,9 +213,8 @@ def test_without_numba_arrays_are_used(absent, monkeypatch, compiled_anew):
     else:
         monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     assert kernels.compiled_sums() is None
-    arrays, parameters, batch = problem(2)
-    found = replace(arrays, compiled=True).e_step(parameters, batch)
-    assert all(map(np.array_equal, found, arrays.e_step(parameters, batch)))
+    arrays, *arguments = problem(2)
+    assert all(map(np.array_equal, *both(arrays, "e_step", *arguments)))
 
 
 @pytest.mark.parametrize("when", ["at the beginning", "at the end"])
@@ -239,10 +233,9 @@ def test_a_disk_that_keeps_nothing_does_not_matter(when, monkeypatch, compiled_a
     else:
         monkeypatch.setattr(caching.FunctionCache, "load_overload", lambda *_: None)
         monkeypatch.setattr(caching.FunctionCache, "save_overload", full)
-    arrays, parameters, batch = problem(2)
     assert kernels.compiled_sums() is not None
-    loops = replace(arrays, compiled=True)
-    close(loops.e_step(parameters, batch), arrays.e_step(parameters, batch))
+    arrays, *arguments = problem(2)
+    close(*both(arrays, "e_step", *arguments))
 
 
 def test_a_small_fit_does_not_wait_for_numba():

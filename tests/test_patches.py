@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from capslit.deeper.patches import PatchFeatures, normalise_contrast, pooling_weights
+from capslit.deeper.patches import PatchFeatures, pooling_weights
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -48,12 +48,8 @@ def slowly(layer, x):
             if layer.n_factors:
                 logs = np.log(mixture.predict_proba(z[None])[0]) - np.log(mixture.weights_)
             else:
-                logs = np.array(
-                    [
-                        multivariate_normal(m, s).logpdf(z)
-                        for m, s in zip(mixture.means_, mixture.covariances_)
-                    ]
-                )
+                kinds = zip(mixture.means_, mixture.covariances_)
+                logs = np.array([multivariate_normal(m, s).logpdf(z) for m, s in kinds])
             if layer.coding == "evidence":
                 codes.append(np.maximum(0, logs - logs.mean()))
             else:
@@ -77,31 +73,28 @@ def test_features_are_those_of_the_formulas(way):
 
 
 def test_outputs_are_principal_components_of_the_codes():
-    codes = PatchFeatures(**QUICK, coding="evidence").fit_transform(X)
-    layer = PatchFeatures(**QUICK, coding="evidence", n_outputs=6)
-    found, pca = layer.fit_transform(X), PCA(6).fit(codes)
-    theirs = pca.transform(codes)
+    layer = PatchFeatures(**QUICK, coding="evidence")
+    codes = layer.fit_transform(X)
+    pca = PCA(6).fit(codes)
+    found, theirs = layer.set_params(n_outputs=6).fit_transform(X), pca.transform(codes)
     signs = np.sign(np.sum(found * theirs, axis=0))
     np.testing.assert_allclose(found, theirs * signs, atol=2e-3 * np.abs(theirs).max())
-    np.testing.assert_allclose(
-        layer.explained_variance_, pca.explained_variance_ * (len(X) - 1) / len(X), rtol=1e-3
-    )
+    variance = pca.explained_variance_ * (len(X) - 1) / len(X)
+    np.testing.assert_allclose(layer.explained_variance_, variance, rtol=1e-3)
 
 
 @pytest.mark.parametrize("way", WAYS[:4], ids=str)
 def test_what_does_not_matter(way):
     layer = PatchFeatures(**QUICK | way)
-    wanted = clone(layer).fit_transform(X)
-    one_by_one = np.concatenate([layer.fit(X).transform(x[None]) for x in X[:5]])
+    wanted = layer.fit_transform(X)
+    one_by_one = np.concatenate([layer.transform(x[None]) for x in X[:5]])
     np.testing.assert_allclose(one_by_one, wanted[:5], atol=1e-5)
     assert np.array_equal(clone(layer).set_params(n_jobs=2).fit_transform(X), wanted)
-    np.testing.assert_allclose(clone(layer).fit_transform(X.astype(np.uint8)), wanted, atol=1e-6)
-    np.testing.assert_allclose(clone(layer).fit_transform(2.0**-40 * X), wanted, atol=1e-6)
-    np.testing.assert_allclose(
-        clone(layer).set_params(contrast=0).fit_transform(3 * X + 8),
-        clone(layer).set_params(contrast=0).fit_transform(X),
-        atol=0.05,
-    )
+    for other in (X.astype(np.uint8), 2.0**-40 * X):
+        np.testing.assert_allclose(layer.fit_transform(other), wanted, atol=1e-6)
+    layer.set_params(contrast=0)
+    found, wanted = layer.fit_transform(3 * X + 8), layer.fit_transform(X)
+    np.testing.assert_allclose(found, wanted, atol=0.05)
 
 
 def test_em_raises_the_composite_likelihood_of_unseen_images_too():
@@ -109,23 +102,14 @@ def test_em_raises_the_composite_likelihood_of_unseen_images_too():
         PatchFeatures(**QUICK | {"max_iter": n, "n_components": 12}).fit(X[:80]) for n in (1, 20)
     )
     assert many.score(X[80:]) > few.score(X[80:]) + 0.1
-    for layer in (few, many):
-        objective = layer.history_["objective"]
-        assert np.all(np.diff(objective) > -1e-6 * np.abs(objective[1:]))
-
-
-def test_contrast_of_noise_stays_faint():
-    rng = np.random.default_rng(0)
-    noise = normalise_contrast(1e-3 * rng.normal(size=(50, 9)), 0.1)
-    assert np.abs(noise).max() < 0.05 and np.allclose(noise.mean(axis=1), 0)
 
 
 def test_few_patches_have_few_kinds():
-    auto = {"n_components": "auto", "max_iter": 2, "random_state": 0, "n_jobs": 1}
+    auto = PatchFeatures("auto", max_iter=2, random_state=0, n_jobs=1)
     for n_patches, kinds in ((40, 4), (2000, 200), (3000, 200)):
-        model = PatchFeatures(**auto | {"n_patches": n_patches}).fit(X)
-        chosen = PatchFeatures(**auto | {"n_patches": n_patches, "n_components": kinds}).fit(X)
+        model = clone(auto).set_params(n_patches=n_patches).fit(X)
+        chosen = clone(model).set_params(n_components=kinds).fit(X)
         assert model.n_components_ == len(model.mixture_.means_) == kinds
         assert np.array_equal(model.transform(X), chosen.transform(X))
     strip = np.random.default_rng(0).random((5, 2))  # ten patches of one pixel
-    assert PatchFeatures(**auto, patch_size=1).fit(strip).n_components_ == 1
+    assert auto.set_params(patch_size=1).fit(strip).n_components_ == 1

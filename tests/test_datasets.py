@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import zipfile
 
 import numpy as np
 import pytest
@@ -127,9 +126,8 @@ def test_a_download_is_checked_and_kept(cache, server, kind):
     assert np.array_equal(fetch(source(f"{server.base}/{kind}")), ARRAY)
     assert files(cache) == ["some/array.gz"]
     asked = len(server.asked)
-    assert (
-        np.array_equal(fetch(source(f"{server.base}/404")), ARRAY) and len(server.asked) == asked
-    )  # now from the cache
+    assert np.array_equal(fetch(source(f"{server.base}/404")), ARRAY)
+    assert len(server.asked) == asked  # now from the cache
 
 
 @pytest.mark.parametrize(
@@ -157,42 +155,45 @@ def test_wrong_bytes_are_neither_used_nor_kept(cache, server, impatient, bad, wo
     assert server.asked[-1].startswith("/good") and files(cache) == ["some/array.gz"]
 
 
+def failing(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
 def test_a_network_that_is_not_there_or_must_not_be_asked(cache, server, monkeypatch):
-    nowhere = source("http://127.0.0.1:9", "http://127.0.0.1:9/again")
+    good = source(f"{server.base}/good")
     said = "cannot find some/array.gz.*127.0.0.1:9.*CAPSLIT_DATA.*network"
     with pytest.raises(DatasetError, match=said):
-        fetch(nowhere)
+        fetch(source("http://127.0.0.1:9", "http://127.0.0.1:9/again"))
     with pytest.raises(DatasetError, match="download=False"):
-        fetch(source(f"{server.base}/good"), download=False)
+        fetch(good, download=False)
     assert server.asked == []
     with pytest.raises(DatasetError):  # final answers are not asked for again
         fetch(source(f"{server.base}/404", f"{server.base}/other"))
     assert len(server.asked) == 2
-    monkeypatch.setattr(datasets, "_get", interrupt)
+    monkeypatch.setattr(datasets, "_get", failing(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        fetch(source(f"{server.base}/good"))
+        fetch(good)
     assert files(cache) == []
-
-
-def interrupt(_):
-    raise KeyboardInterrupt
-
-
-def full(_):
-    raise OSError(28, "No space left on device")
+    monkeypatch.setenv("CAPSLIT_DATA", str(cache / "nowhere"))
+    with pytest.raises(DatasetError, match="CAPSLIT_DATA names .*nowhere"):
+        datasets.load_mnist()
 
 
 def test_disks_that_are_full_and_folders_that_are_files(cache, server, monkeypatch):
+    good = source(f"{server.base}/good")
     with monkeypatch.context() as patch:
-        patch.setattr("capslit.storage.os.fsync", full)
+        patch.setattr("capslit.storage.os.fsync", failing(OSError(28, "No space left on device")))
         with pytest.raises(StorageError, match="array.gz.*disk is full"):
-            fetch(source(f"{server.base}/good"))
+            fetch(good)
     assert files(cache) == []
     asked = len(server.asked)
     shutil.rmtree(cache)
     cache.write_text("a file where a folder should be")
     with pytest.raises(StorageError, match="array.gz.*choose another folder"):
-        fetch(source(f"{server.base}/good"))
+        fetch(good)
     assert len(server.asked) == asked
 
 
@@ -200,17 +201,17 @@ def test_the_order_of_folders(cache, server, tmp_path, monkeypatch):
     home, named = tmp_path / "home", tmp_path / "named"
     monkeypatch.setenv("CAPSLIT_DATA", str(named))
     one = RemoteFile("some/file", (f"{server.base}/good/file",), lambda content: content)
-    folders = (cache, named, home)
+    paths = [folder / "some" / "file" for folder in (cache, named, home)]
     named.mkdir()
-    for content, folder in zip((b"1", b"2", b"3"), folders):  # each goes before those so far
-        (folder / "some").mkdir(parents=True)
-        (folder / "some" / "file").write_bytes(content)
+    for content, path in zip((b"1", b"2", b"3"), paths):  # each goes before those so far
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
         assert fetch(one, data_home=home) == content
     assert server.asked == []
-    for folder in folders:
-        (folder / "some" / "file").unlink()
+    for path in paths:
+        path.unlink()
     fetch(one, data_home=home)
-    assert [files(folder) for folder in folders] == [[], [], ["some/file"]]
+    assert [path.exists() for path in paths] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,6 @@ def test_the_order_of_folders(cache, server, tmp_path, monkeypatch):
         (CONTENT[:-5], "truncated"),
         (CONTENT[:20] + b"\x00" + CONTENT[21:], "corrupt|hash"),
         (gzip.compress(idx(ARRAY + 1), mtime=0), "hash"),
-        (b"\x1f\x8b", "truncated"),
     ],
 )
 def test_a_damaged_file_is_an_error_and_stays(cache, server, tmp_path, content, words):
@@ -232,34 +232,18 @@ def test_a_damaged_file_is_an_error_and_stays(cache, server, tmp_path, content, 
     assert path.read_bytes() == content and server.asked == []
 
 
-def test_a_wrong_environment_variable(cache, tmp_path, monkeypatch):
-    monkeypatch.setenv("CAPSLIT_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DatasetError, match="CAPSLIT_DATA names .*nowhere"):
-        datasets.load_mnist()
-
-
 def test_a_whole_data_set_from_the_network(cache, server, monkeypatch):
     rng = np.random.default_rng(0)
-    arrays = [
-        rng.integers(0, 256, (6, 4, 4)),
-        np.arange(6),
-        rng.integers(0, 256, (3, 4, 4)),
-        np.arange(3),
-    ]
-    server.files = {name: gzip.compress(idx(a)) for name, a in zip(datasets.IDX_FILES, arrays)}
-    monkeypatch.setattr(
-        datasets,
-        "MNIST",
-        {n: hashlib.sha256(gzip.decompress(c)).hexdigest() for n, c in server.files.items()},
-    )
+    arrays = [labels for n in (6, 3) for labels in (rng.integers(0, 256, (n, 4, 4)), np.arange(n))]
+    content = dict(zip(datasets.IDX_FILES, map(idx, arrays)))
+    server.files = {name: gzip.compress(whole) for name, whole in content.items()}
+    hashes = {name: hashlib.sha256(whole).hexdigest() for name, whole in content.items()}
+    monkeypatch.setattr(datasets, "MNIST", hashes)
     monkeypatch.setitem(datasets.MIRRORS, "mnist", (f"{server.base}/404", f"{server.base}/good"))
     for _ in range(2):
         data = datasets.load_mnist()
-        assert (
-            np.array_equal(data.train_images, arrays[0])
-            and np.array_equal(data.test_labels, arrays[3])
-            and data.n_train == 6
-        )
+        assert np.array_equal(data.train_images, arrays[0]) and data.n_train == 6
+        assert np.array_equal(data.test_labels, arrays[3])
     assert len(server.asked) == 8 and len(files(cache)) == 4
 
 
@@ -268,24 +252,20 @@ def test_usps_text(cache, server, monkeypatch):
     parts = {}
     for part, n in (("train", 5), ("test", 3)):
         levels, labels = rng.integers(0, 2001, (n, 256)), rng.integers(0, 10, n)
-        text = "".join(
-            f"{label:.4f} " + " ".join(f"{level / 1000 - 1:.4f}" for level in row) + " \n"
-            for label, row in zip(labels, levels)
-        )
-        server.files[f"zip.{part}.gz"] = gzip.compress(text.encode())
-        expected = hashlib.sha256(
-            levels.astype("<u2").tobytes() + labels.astype(np.uint8).tobytes()
-        ).hexdigest()
-        monkeypatch.setitem(datasets.OTHER_HASHES, f"usps/zip.{part}.gz", expected)
+        text = io.BytesIO()
+        np.savetxt(text, np.c_[labels, levels / 1000 - 1], "%.4f", newline=" \n")
+        server.files[f"zip.{part}.gz"] = gzip.compress(text.getvalue())
+        known = levels.astype("<u2").tobytes() + labels.astype(np.uint8).tobytes()
+        name = f"usps/zip.{part}.gz"
+        monkeypatch.setitem(datasets.OTHER_HASHES, name, hashlib.sha256(known).hexdigest())
         parts[part] = levels, labels
     monkeypatch.setitem(datasets.MIRRORS, "usps", (f"{server.base}/html", f"{server.base}/good"))
     data = datasets.load_usps()
-    assert (
-        np.allclose(data.train_images.reshape(5, 256) * 2000, parts["train"][0], atol=1e-3)
-        and data.images.dtype == np.float32
-    )
+    found = data.train_images.reshape(5, 256) * 2000
+    np.testing.assert_allclose(found, parts["train"][0], atol=1e-3)
+    assert data.images.dtype == np.float32
     assert np.array_equal(data.test_labels, parts["test"][1])
-    monkeypatch.setitem(datasets.OTHER_HASHES, "usps/zip.test.gz", "0" * 64)
+    monkeypatch.setitem(datasets.OTHER_HASHES, name, "0" * 64)
     with pytest.raises(DatasetError, match="zip.test.gz.*hash"):
         datasets.load_usps()
 
@@ -317,18 +297,6 @@ def test_the_real_files(loader, train, test, size, classes, cache):
         assert abs(data.train_images.std() / 255 - 0.3530) < 1e-4
 
 
-@needs_data
-def test_omniglot_pictures_agree_with_another_decoder():
-    import matplotlib.image
-
-    data = datasets.load_omniglot_latin(data_home=REAL)
-    with zipfile.ZipFile(os.path.join(REAL, "omniglot/images_background_small1.zip")) as archive:
-        names = sorted(n for n in archive.namelist() if "/Latin/" in n and n.endswith(".png"))
-        for k in range(0, 520, 37):
-            picture = matplotlib.image.imread(io.BytesIO(archive.read(names[k])), format="png")
-            assert np.array_equal(picture < 0.5, data.images[k] > 0)
-
-
 def test_projection_agrees_with_svd_for_every_type():
     images = datasets.load_digits().train_images
     flat = images.reshape(1540, 64)
@@ -342,13 +310,11 @@ def test_projection_agrees_with_svd_for_every_type():
 @together(
     "images, p, words",
     [
-        (np.full((3, 4), np.nan), 2, "NaN"),
         (np.full((3, 4), np.inf), 2, "infinity"),
         (np.zeros(3), 1, r"train_images has shape \(3,\)"),
         (np.zeros((0, 4)), 1, "no length of 0"),
         (np.array([["a"]]), 1, "real numbers"),
         (np.zeros((3, 4)), 0, "n_components"),
-        (np.zeros((3, 4), dtype=complex), 1, "real numbers"),
     ],
 )
 def test_projection_of_bad_input(images, p, words):
@@ -359,7 +325,7 @@ def test_projection_of_bad_input(images, p, words):
 def test_import_is_light():
     heavy = (
         "import capslit.data.datasets, sys;"
-        " print([m for m in ('matplotlib', 'pooch', 'requests') if m in sys.modules])"
+        " print({'matplotlib', 'pooch', 'requests'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert done.stdout.strip() == "set()", done.stderr

@@ -14,7 +14,6 @@ from capslit.data.deformations import (
     _deform_along_tangents,
     _thicken,
     deform,
-    resample,
     sources,
 )
 
@@ -39,15 +38,10 @@ def test_any_slice_has_the_same_bits(start, length, batch, seed, kind):
     pieces = [stream.part(i, min(i + batch, end))[0] for i in range(start, end, batch)]
     assert np.array_equal(np.concatenate(pieces), images)
     assert np.array_equal(labels, LABELS[np.arange(start, end) % 30])
-
-
-def test_threads_change_nothing():
-    stream = DeformedImages(IMAGES, LABELS, 501, batch=17)
-    expected = np.concatenate([x for x, _ in stream])
-    for n_threads in (1, 5):
-        out = np.empty((501, 12, 9), np.float32)
-        stream.write(out, n_threads=n_threads)
-        assert np.array_equal(out, expected)
+    if start < 300:
+        whole = np.empty((end, 12, 9), np.float32)
+        stream.write(whole, n_threads=1 + 4 * (seed % 2))
+        assert np.array_equal(whole[start:], images)
 
 
 @together("name", STRENGTHS)
@@ -70,8 +64,6 @@ def test_strength_multiplies_the_logarithms_and_lengths():
     assert np.allclose(three.matrix, np.linalg.matrix_power(one.matrix, 3))
     slanted = Deformations(strength=2, rotation=0, scaling=0).draw(0, 500).matrix
     assert np.all(np.abs(slanted[:, 1, 0]) <= 0.2) and slanted[:, 1, 0].max() > 0.19
-    images = IMAGES.astype(bool)  # of any type, and unchanged without strength
-    assert np.array_equal(deform(images, Deformations(strength=0, seed=3).draw(0, 30)), images)
     one, two = (TangentDeformations(strength, 4).draw(0, 30) for strength in (1.0, 2.0))
     assert np.array_equal(two.alpha, 2 * one.alpha) and np.array_equal(one.fields, two.fields)
 
@@ -87,16 +79,6 @@ def test_any_height_and_width(shape):
     draws = TangentDeformations(0, seed=8)
     for image, by, moved in zip(kept, draws.draw(0, 5).shift, draws.apply(kept, 0)):
         assert np.array_equal(moved, np.roll(np.pad(image, 1), by, axis=(0, 1))[1:-1, 1:-1])
-
-
-def test_whole_pixels_are_moved_without_loss():
-    image = np.zeros((1, 11, 13), np.float32)
-    image[0, 4:7, 5:9] = RNG.random((3, 4))
-    rows, columns = np.indices((11, 13)).astype(np.float32)[:, None]
-    moved = resample(image, rows - 2, columns + 3)
-    assert np.array_equal(moved[0, 6:9, 2:6], image[0, 4:7, 5:9])
-    assert np.isclose(moved.sum(), image.sum())
-    assert not resample(image, rows, columns - 50).any()
 
 
 def test_the_map_and_its_inverse():
@@ -182,13 +164,10 @@ NOT_FINITE = np.full((3, 3, 3), np.nan)
     [
         ("strength", lambda: Deformations(strength=np.nan)),
         ("elastic", lambda: Deformations(elastic=np.inf)),
-        ("rotation", lambda: Deformations(rotation="much")),
-        ("smoothness", lambda: Deformations(smoothness=0)),
         ("seed", lambda: Deformations(seed=-1)),
         ("seed", lambda: Deformations(seed=2**128)),
         ("shear", lambda: Deformations(shear=True)),
         ("strength", lambda: TangentDeformations(strength=-1)),
-        ("start", lambda: TangentDeformations().draw(5, 4)),
         ("images contains NaN", lambda: TangentDeformations().apply(NOT_FINITE, 0)),
         ("images contains NaN", lambda: deform(NOT_FINITE, Deformations().draw(0, 3))),
         ("images", lambda: deform(IMAGES, Deformations().draw(0, 29))),

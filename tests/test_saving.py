@@ -29,9 +29,8 @@ from capslit import (
     GaussianMixture,
     MixtureOfFactorAnalyzers,
     MixtureOfPCA,
-    storage,
 )
-from capslit.composition import GaussianCompositionalModel, Transforms
+from capslit.composition import Transforms
 from capslit.deeper.patches import PatchFeatures
 from capslit.estimator.persistence import Saved
 from capslit.mixtures.tangents import TangentDistanceClassifier
@@ -66,13 +65,11 @@ CASES = {name: (entry.estimator, entry.X, entry.y) for name, entry in ESTIMATORS
     "means as a list": (GaussianMixture(2, means_init=X[:2].tolist()), X, None),
     "means as a frame": (GaussianMixture(2, means_init=FRAME[:2]), X, None),
     "one covariance": (MixtureOfFactorAnalyzers(2, 1, noise="auto", tied="auto"), FRAME, None),
-    "given experts": (CompositionalModel(2, init=np.clip(BITS[:2], 0.1, 0.9)), BITS, None),
     "infinite score": (
         CompositionalModel(2, init="random", random_state=np.int64(8), binarize=0.5),
         BITS,
         None,
     ),
-    "given means": (GaussianCompositionalModel(2, rule="sum", noise=0.5, init=X[:2]), X, None),
     "patches": (
         PatchFeatures(2, n_factors=1, pooling=[1, 1], random_state=np.random.RandomState(0)),
         FRAME,
@@ -252,27 +249,10 @@ def test_foreign_files_are_refused(made, tmp_path):
     refused(tmp_path / "run.npz", "it holds no GaussianMixture, but 'capslit")
     said = "but 'capslit.MixtureOfPCA/2'; give a file that GaussianMixture.save"
     refused(made("MixtureOfPCA")[1], said)
-
-
-@together("name", ["GaussianMixture", "experts with transforms"])
-def test_a_damaged_file_is_refused_or_harmless(name, made, tmp_path):
-    estimator, path = made(name)
-    whole, other = path.read_bytes(), tmp_path / "other.npz"
-    for size in np.linspace(0, len(whole) - 1, 12).astype(int):
-        other.write_bytes(whole[:size])
-        refused(other, "truncated, corrupt or not ours", type(estimator))
-    refusals = 0
-    for place in np.random.default_rng(0).integers(len(whole), size=150):
-        changed = bytearray(whole)
-        changed[place] ^= 1 << place % 8
-        other.write_bytes(changed)
-        try:
-            again = type(estimator).load(other)
-        except StorageError:
-            refusals += 1
-        else:  # such as a time stamp
-            assert_same(known(estimator), known(again))
-    assert refusals > 66
+    arrays, meta = load_arrays(made("manifolds of classes")[1])
+    meta["parameters"]["density"]["estimator"][1] = 9  # a layout inside another estimator
+    save_arrays(path.with_suffix(".new"), arrays, meta)
+    refused(path.with_suffix(".new"), "a newer version of capslit", ClassConditionalClassifier)
 
 
 def changes(meta, arrays):
@@ -280,8 +260,6 @@ def changes(meta, arrays):
     parameters, attributes = meta["parameters"], meta["attributes"]
     return {
         "newer": {
-            "layout": (meta, {"schema": "capslit.CompositionalModel/9"}, None),
-            "parameter": (parameters, {"depth": 3}, "99.1"),
             "kind": (attributes, {"depth_": {"quaternion": [1, 2, 3, 4]}}, "0.2.1"),
             "field": (parameters["transforms"]["Transforms"], {"zoom": 2}, "1.0rc1"),
         },
@@ -320,38 +298,6 @@ def test_other_content_is_refused(kind, made, tmp_path):
         meta["version"] = version or meta["version"]
         save_arrays(tmp_path / "model.npz", arrays, meta)
         refused(tmp_path / "model.npz", SAID[kind], CompositionalModel)
-
-
-def test_a_newer_layout_of_an_estimator_inside_another_says_so(made, tmp_path):
-    arrays, meta = load_arrays(made("manifolds of classes")[1])
-    meta["parameters"]["density"]["estimator"][1] = 9
-    save_arrays(tmp_path / "model.npz", arrays, meta)
-    refused(tmp_path / "model.npz", "a newer version of capslit", ClassConditionalClassifier)
-
-
-@together("moment", [0, 3, "fsync", "replace"])
-def test_a_file_is_written_whole_or_not_at_all(moment, made, tmp_path, monkeypatch):
-    path, (estimator, _) = tmp_path / "model.npz", made("GaussianMixture")
-    write, written = storage._write_member, []
-
-    def full(*arguments):
-        written.append(arguments)
-        if isinstance(moment, int) and len(written) <= moment:
-            return write(*arguments)
-        raise OSError(28, "No space left on device")
-
-    if isinstance(moment, int):
-        monkeypatch.setattr(storage, "_write_member", full)
-    else:
-        monkeypatch.setattr(storage.os, moment, full)
-    for before in (None, b"PK what was there before"):
-        written.clear()
-        if before:
-            path.write_bytes(before)
-        with pytest.raises(StorageError, match="the disk is full"):
-            estimator.save(path)
-        assert os.listdir(tmp_path) == (["model.npz"] if before else [])
-    assert path.read_bytes() == before
 
 
 # ── files of earlier releases

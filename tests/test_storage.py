@@ -4,11 +4,8 @@ permissions, kills, damage.
 
 import builtins
 import errno
-import json
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -119,50 +116,6 @@ def test_paths_that_cannot_be(tmp_path, monkeypatch):
     assert names(tmp_path) == ["file", "folder"]
 
 
-LIMITED = """
-import resource, sys, numpy as np
-from capslit.storage import save_arrays, StorageError
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    save_arrays(sys.argv[1], {"a": np.zeros(10**6)}, {"schema": "capslit.test/1"})
-except StorageError as error:
-    print(error)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
-def test_a_file_that_outgrows_its_limit(tmp_path):
-    save_arrays(tmp_path / "a.npz", OLD, META)
-    command = [sys.executable, "-c", LIMITED, str(tmp_path / "a.npz")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert "a.npz" in done.stdout and "limit" in done.stdout, done.stderr
-    assert np.array_equal(load(tmp_path / "a.npz")["a"], OLD["a"])
-
-
-ENDLESS = """
-import sys, numpy as np
-from capslit.storage import save_arrays
-for i in range(10**6):
-    save_arrays(sys.argv[1], {"a": np.full(200_000, i)}, {"schema": "capslit.test/1", "i": i})
-"""
-
-
-def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path):
-    path = tmp_path / "a.npz"
-    for wait in (0.0, 0.003, 0.011, 0.05):
-        writer = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)])
-        while not path.exists():
-            assert writer.poll() is None
-            time.sleep(0.001)
-        time.sleep(wait)  # whenever it comes, the file is whole
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
-        arrays, meta = load_arrays(path)
-        assert np.all(arrays["a"] == meta["i"])
-        remove(path)
-        assert names(tmp_path) == []
-
-
 def test_writers_at_the_same_time_do_not_mix(tmp_path):
     path = tmp_path / "a.npz"
 
@@ -196,30 +149,6 @@ def test_remove_takes_only_its_own_leftovers(tmp_path):
     assert names(tmp_path) == [".ab.npz.01234567.part"]
 
 
-def test_every_truncation_and_changed_byte_is_refused_or_harmless(tmp_path):
-    path = tmp_path / "a.npz"
-    save_arrays(path, {"first": np.arange(5.0), "second": np.array([True, False])}, META)
-    whole = path.read_bytes()
-    arrays = load(path)
-    rng, harmless = np.random.default_rng(0), 0
-    damaged = [whole[:length] for length in range(len(whole))]
-    for i, byte in enumerate(whole):
-        others = {0, 255, byte ^ (1 << int(rng.integers(8)))} - {byte}
-        damaged += [whole[:i] + bytes([other]) + whole[i + 1 :] for other in others]
-    for content in damaged:
-        path.write_bytes(content)
-        try:
-            back, meta = load_arrays(path)
-        except StorageError as error:
-            assert "a.npz" in str(error)
-            continue
-        harmless += 1
-        assert len(content) == len(whole) and meta == META and back.keys() == arrays.keys()
-        for name, array in arrays.items():
-            assert back[name].dtype == array.dtype and np.array_equal(back[name], array)
-    assert harmless < len(whole)  # of two or three tries per byte
-
-
 class Evil:
     def __reduce__(self):
         return (os.mkdir, ("evil",))
@@ -248,18 +177,12 @@ def test_damaged_json_is_refused(tmp_path, content):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need privileges")
 def test_one_file_under_several_names(tmp_path, monkeypatch):
-    table = tmp_path / "t.csv"
-    table.write_text("a")
-    os.link(table, tmp_path / "hard")
-    (tmp_path / "soft").symlink_to(table)
-    (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     monkeypatch.chdir(tmp_path)
-    for name in ("t.csv", "./t.csv", table, "hard", "soft", tmp_path / "hard"):
+    os.symlink("absent", "nowhere")
+    for one, other in (("nowhere", "absent"), ("t.csv", "./t.csv")):
         with pytest.raises(StorageError, match="it is the same file as .*choose another name"):
-            check_separate(name, "other", table)
-    with pytest.raises(StorageError, match="it is the same file as"):
-        check_separate("nowhere", "absent")
-    check_separate("t.csv.npz", table, "absent")
+            check_separate(one, "other", other)
+    check_separate("t.csv.npz", "t.csv", "absent")
 
 
 @together("value", [1, [], {}, {"schema": 3}, {"schema": "capslit.other/1"}])
@@ -272,14 +195,12 @@ def test_foreign_schemas_are_refused(tmp_path, value):
         load_arrays(tmp_path / "a.npz", schema="capslit.test/1")
 
 
-def test_json_is_sorted_and_readable(tmp_path):
-    save_json(tmp_path / "a.json", {"b": np.float32(0.5), "a": np.arange(2), "ü": None})
-    text = (tmp_path / "a.json").read_text(encoding="utf-8")
-    assert json.loads(text) == {"a": [0, 1], "b": 0.5, "ü": None} and "ü" in text
-    assert text.index('"a"') < text.index('"b"')
+def test_json_is_readable(tmp_path):
+    path = tmp_path / "a.json"
+    save_json(path, {"b": np.float32(0.5), "a": "ü"})
     with pytest.raises(ValueError, match="NaN"):
-        save_json(tmp_path / "a.json", [np.nan])
-    assert (tmp_path / "a.json").read_text(encoding="utf-8") == text
+        save_json(path, [np.nan])
+    assert path.read_text(encoding="utf-8").split() == ["{", '"a":', '"ü",', '"b":', "0.5", "}"]
 
 
 def test_only_our_files_are_replaced_damaged_ones_too(tmp_path):
@@ -301,22 +222,3 @@ def test_only_our_files_are_replaced_damaged_ones_too(tmp_path):
         path.write_bytes(path.read_bytes()[:size])
     save_arrays(path, NEW, META)
     assert np.array_equal(load_arrays(path)[0]["a"], NEW["a"])
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if sys.platform != "linux" or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_disk_that_is_really_full(small_disk):
-    save_arrays(small_disk / "a.npz", OLD, META)
-    with pytest.raises(StorageError, match="a.npz.*disk is full"):
-        save_arrays(small_disk / "a.npz", {"a": np.zeros(10**5)}, META)
-    assert np.array_equal(load_arrays(small_disk / "a.npz")[0]["a"], OLD["a"])
-    assert names(small_disk) == ["a.npz"]

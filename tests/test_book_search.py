@@ -39,7 +39,6 @@ FIRST = {
     "class weight": "nbs/practice/use",
     "imbalanced classes": "nbs/practice/use",
     "early stopping": "nbs/practice/use",
-    "how to install": "nbs/index",
     "mutation testing": "nbs/proofs/mutants",
     "interpolating_integral": "nbs/practice/api#capslit.capsules.special.interpolating_integral",
 }

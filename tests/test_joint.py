@@ -18,6 +18,7 @@ from capslit.deeper.joint import (
     _improved_kinds,
     pooled,
     _uncertainty,
+    stochastic_em,
 )
 
 
@@ -107,3 +108,15 @@ def test_redrawing_keeps_the_posterior_that_a_sum_gives(gated, label_weight):
     counted = np.array([np.bincount(row, minlength=8) for row in moved]) / count
     assert np.all(np.abs(counted - expected) < 4 * np.sqrt(expected / count) + 1e-4)
     assert np.mean(moved.ravel() != numbers) > 0.02 and np.array_equal(chains.memory[1][0], q)
+
+
+@together("gated", [False, True])
+def test_stochastic_em_repeats_with_its_seed(gated):
+    model, start, data = problem(1, gated, K=2)
+    runs = (
+        stochastic_em(model, start, *data[:2], 2, 5, np.random.default_rng(0), momentum=0.5)
+        for _ in range(2)
+    )
+    path, again = runs
+    assert len(path) == 5
+    assert all(map(np.array_equal, path[-1], again[-1]))

@@ -41,6 +41,8 @@ def test_under_a_given_prior_learning_is_that_of_the_classifier(n, m, alpha):
     model = CapsuleClassifier(kernel=None, alpha=alpha, cv=inner, random_state=0).fit(X, y)
     assert found.sharpness == pytest.approx(model.sharpness_, rel=0.02)
     assert np.allclose(found.probabilities(X), model.predict_proba(X), atol=0.02)
+    other = _learn_with_sharpness(design, precision / 30, X, y, inner, np.random.default_rng(0))
+    assert not np.allclose(found.probabilities(X), other.probabilities(X), atol=0.02)
 
 
 @together("way", [way for way in WAYS if way != "folds"])

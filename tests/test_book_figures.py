@@ -18,7 +18,7 @@ FIGURE = r'<figure class="capslit-figure" id="([^"]+)">(.*?)</figure>'
 @together("name", CHAPTERS)
 def test_figures_are_numbered_files_of_known_size(name):
     assert "data:image/png;base64,iVBOR" not in html(name)
-    chapter = re.search(r'<h1><span class="section-number">(\d+\.) </span>', html(name))
+    chapter = re.search(r'<h1><span class="section-number">([\d.]+) </span>', html(name))
     figures = re.findall(FIGURE, html(name), re.DOTALL)
     for i, (anchor, figure) in enumerate(figures, start=1):
         number = f"Figure {chapter[1] if chapter else ''}{i}"

@@ -111,6 +111,8 @@ def test_names_of_folders_are_columns(pa, tmp_path):
 @together("kind, want", [("bool_", "f4"), ("int64", "f8"), ("float64", "f8"), ("float32", "f4")])
 def test_columns_of_several_types(kind, want, pa):
     numbers = pa.array([1, 0, 1]).cast(getattr(pa, kind)())
+    alone = arrow_source(pa.table({"a": numbers})).dtype
+    assert alone == ("f8" if kind == "bool_" else want)
     source = arrow_source(pa.table({"a": numbers, "single": pa.array([0.5] * 3, pa.float32())}))
     assert source.dtype == want and source.collect(inputs)[:, 0].tolist() == [1, 0, 1]
 
@@ -232,3 +234,16 @@ def test_the_index_of_pandas_is_no_feature(pa, tmp_path, index_name):
     if index_name is None:
         model = TableClassifier().fit(whole.drop_columns("label"), frame["label"].to_numpy())
         assert [column.name for column in model.columns_] == ["noise"]
+
+
+def test_a_checkpoint_is_not_written_over_the_data(tmp_path):
+    path = tmp_path / "X.npy"
+    np.save(path, np.column_stack([HEIGHT, WIDTH]).astype(np.float64))
+    before, mapped = path.read_bytes(), np.load(path, mmap_mode="r")
+    model = GaussianMixture(2, random_state=0)
+    with pytest.raises(OSError, match="X.npy"):
+        model.fit(mapped, checkpoint=path)
+    model.fit(mapped)
+    with pytest.raises(OSError, match="a file that capslit has not written"):
+        model.save(path)
+    assert path.read_bytes() == before

@@ -123,7 +123,8 @@ def test_cards_say_what_was_checked_and_lead_on(cards):
 
 
 def test_where_scripts_do_not_run_the_ledger_is_a_list_of_links(cards):
-    for anchor, card in cards.items():
+    static = re.split(r'(?=<details class="claim-card" id=")', html(LEDGER))[1:]
+    for anchor, card in zip(cards, static, strict=True):
         name = re.search(r"<summary.*?</summary>", card, re.DOTALL)[0]
         assert unescape(re.sub("<[^>]+>", "", name)).strip(), anchor
         page = re.search(rf'href="\.\./([^"#]+)#{re.escape(anchor)}"', card)[1]

@@ -1,4 +1,4 @@
-"""Dask: the same bits on every scheduler; faults are named.
+"""Dask: the same bits on every scheduler; a worker that dies changes nothing; faults are named.
 
 Nothing here depends on where a scheduler puts a task, or when. `test_places` holds what is the same
 wherever the data live.
@@ -6,28 +6,40 @@ wherever the data live.
 
 import gc
 import logging
+import os
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import examples, together
+from conftest import PATIENCE, examples, together
 from hypothesis import given
 from hypothesis import strategies as st
-from test_em import problem
 
 from capslit import em
+from capslit.capsules.engine import (
+    CapsuleParameters,
+    CapsuleRegression,
+    LeastSquares,
+    second_moments,
+)
 from capslit.data.open import as_source
 from capslit.em.statistics import BatchError
+from capslit.mixtures.gaussian import Mixtures, mixture_parameters
 
 dask = pytest.importorskip("dask", reason="Dask is not installed; pip install capslit[dask]")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 from capslit.data.dask import DaskSource, _add_statistics  # noqa: E402
 
-N, P = 3000, 8
-MODEL, START, (X, Y, W) = problem(1, n=N, m=3, d=2, p=P, weighted=True)
+N, P, CLASSES = 3000, 8, 3
+rng = np.random.default_rng(0)
+Y = rng.integers(0, CLASSES, N)
+X = rng.standard_normal((N, P)) + 2 * rng.standard_normal((CLASSES, P))[Y]
+W = rng.random(N)
 CUTS = [0, 500, 501, 1800, 2500, N]
 
 
@@ -54,8 +66,9 @@ def chunked(rows=256, x=X, y=Y, w=None, **options):
 def client():
     """Two processes with a thread each, on a machine that may be busy.
 
-    What no process can do is an error, and does not wait for one that could. Without a limit of
-    memory none is paused.
+    One that dies is begun again however long that takes: a cluster gives it up after 15 s, and
+    there would never be two again. What no process can do is an error, and does not wait for one
+    that could. Without a limit of memory none is paused.
     """
     patient = {
         "deploy.lost-worker-timeout": "1h",
@@ -77,7 +90,7 @@ def client():
         yield client
 
 
-@pytest.fixture(params=["threads", "processes", "cluster"])
+@pytest.fixture(params=["synchronous", "threads", "processes", "cluster"])
 def scheduler(request):
     if request.param == "cluster":
         yield request.getfixturevalue("client")
@@ -88,8 +101,8 @@ def scheduler(request):
         ):
             yield pool
     else:
-        with dask.config.set(scheduler="threads"):
-            yield
+        with dask.config.set(scheduler=request.param):
+            yield request.param
 
 
 @pytest.fixture
@@ -120,6 +133,28 @@ def test_chunks_of_any_lengths_hold_the_same_examples(lengths, rows):
         for one, other in zip(source.accumulate(moments, rows), moments((X[:n], Y[:n], W[:n]))):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
         assert equal(em.join(list(source)), (X[:n], Y[:n], W[:n]))
+
+
+def capsules():
+    def gram_of(block):
+        return second_moments(block, range(CLASSES))
+
+    gram = em.accumulate(gram_of, (X, Y, None), 256).gram.sum(0)[None]
+    solver = LeastSquares.from_gram(gram)
+    model = CapsuleRegression(np.arange(CLASSES)[None], np.full((1, CLASSES), 2), solver)
+    weights = 0.1 * np.random.default_rng(1).standard_normal((1, CLASSES, 2, P))
+    return model, CapsuleParameters(weights)
+
+
+def gaussians():
+    shares = np.full((1, CLASSES), 1 / CLASSES)
+    means = np.random.default_rng(1).standard_normal((1, CLASSES, P))
+    covariances = np.tile(np.eye(P), (1, CLASSES, 1, 1))
+    return Mixtures(), mixture_parameters(shares, means, covariances)
+
+
+def without_labels(batch, start):
+    return batch[0], batch[2]
 
 
 class Fine:
@@ -154,11 +189,59 @@ SETTINGS = {
 
 
 def test_models_learn_the_same_bits_on_every_scheduler(scheduler):
+    model, start = capsules()
     fits = [
-        em.fit(Fine(MODEL), START, data, validation=data, monitor="validation", **SETTINGS)
-        for data in (chunked(512, w=W), (X, Y, W))
+        em.fit(Fine(model), start, data, validation=data, monitor="validation", **SETTINGS)
+        for data in (chunked(512), (X, Y, None))
     ]
     assert_same_fit(*fits)
+    model, start = gaussians()
+    there = chunked(512, w=W).apply(without_labels)
+    assert_same_fit(
+        em.fit(Fine(model), start, there, max_iter=4),
+        em.fit(Fine(model), start, (X, W), max_iter=4),
+    )
+
+
+# a worker dies
+
+
+class Deadly(Fine):
+    "A model for which a worker dies in the middle of an E-step."
+
+    def __init__(self, model, flag):
+        self.model, self.flag, self.passes = model, flag, 0
+
+    @property
+    def without_solver(self):
+        return self
+
+    def m_step(self, parameters, statistics):
+        self.passes += 1
+        if self.passes == 3:
+            Path(self.flag).touch()
+        return self.model.m_step(parameters, statistics)
+
+    def e_step(self, parameters, block, **options):
+        try:
+            Path(self.flag).unlink()
+        except FileNotFoundError:
+            return self.model.e_step(parameters, block, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_at_work_changes_no_bit(client, tmp_path):
+    client.wait_for_workers(2, timeout=PATIENCE)
+    model, start = capsules()
+    arrays = da.from_array(X, chunks=(256, -1)), da.from_array(Y, chunks=256)
+    x, y = client.persist(arrays)
+    distributed.wait([x, y])
+    before = set(client.run(os.getpid).values())
+    deadly = Deadly(model, tmp_path / "flag")
+    fit = em.fit(deadly, start, DaskSource(x, y, labelled=True), **SETTINGS)
+    assert before - set(client.run(os.getpid).values()) and not (tmp_path / "flag").exists()
+    assert fit.n_iter > 4
+    assert_same_fit(fit, em.fit(Fine(model), start, (X, Y, None), **SETTINGS))
 
 
 # faults
@@ -191,11 +274,14 @@ def test_the_first_bad_chunk_or_batch_is_named(fails, here):
 
 
 def test_a_fault_on_a_cluster_comes_with_the_last_good_parameters(client):
+    model, start = capsules()
+    with pytest.raises(BatchError, match="^batch 1: X contains NaN") as caught:
+        em.fit(Fine(model), start, chunked(1024, with_nan(1500)), **SETTINGS)
+    assert caught.value.index == 1 and caught.value.fit is None
     batches = [load(number, 2) for number in range(5)]
     with pytest.raises(BatchError, match="^batch 2: OSError: it is gone") as caught:
-        em.fit(MODEL, START, as_source(batches, labelled=True), **SETTINGS)
+        em.fit(Fine(model), start, as_source(batches, labelled=True), **SETTINGS)
     assert caught.value.index == 2 and isinstance(caught.value.__cause__, OSError)
-    assert caught.value.fit is None
 
 
 def test_errors_of_the_model_stay_what_they_are(here):

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold
 
-from capslit.data.tables import EMBEDDED, PENGUINS, load_table
+from capslit.data.tables import EMBEDDED, PENGUINS, TABLES, load_table
 from capslit.experiments import contest
 from capslit.experiments.contest import (
+    CONTEST,
+    GRIDS,
+    OTHERS,
+    OURS,
+    RESTS,
     RIVALS,
     ROWS,
     TIMES,
@@ -155,3 +160,15 @@ def test_counts_and_times_against_logistic_regression_by_hand():
     assert against(record, "svm") == (1, 1, 2, 1)
     expected = {"search": 0, "fit": 12, "predict_one": 0.1, "predict": 0.2}
     assert times_of(record, "svm") == pytest.approx(expected)
+
+
+def test_the_parts_are_those_that_the_chapter_states():
+    "Their settings are those of the records."
+    parts = CONTEST.parts("tables", "paper")
+    models = {*RIVALS, *OURS, "svm-platt", *(f"{model}-tuned" for model in GRIDS)}
+    assert {part.name for part in parts} == {f"{t}.{model}" for t in TABLES for model in models}
+    others = CONTEST.parts("others", "paper")
+    tables = {part.parameters["table"] for part in others}
+    assert tables == {f"{name}-rest" for name in RESTS} | set(OTHERS)
+    for part in (*parts, *others):
+        assert part.independent and part.files == (part.parameters["table"],)

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import zipfile
 
 import numpy as np
 import pytest
@@ -295,6 +296,18 @@ def test_the_real_files(loader, train, test, size, classes, cache):
     if loader == "fashion_mnist":
         assert abs(data.train_images.mean() / 255 - 0.2860) < 1e-4
         assert abs(data.train_images.std() / 255 - 0.3530) < 1e-4
+
+
+@needs_data
+def test_omniglot_pictures_agree_with_another_decoder():
+    import matplotlib.image
+
+    data = datasets.load_omniglot_latin(data_home=REAL)
+    with zipfile.ZipFile(os.path.join(REAL, "omniglot/images_background_small1.zip")) as archive:
+        names = sorted(n for n in archive.namelist() if "/Latin/" in n and n.endswith(".png"))
+        for k in range(0, 520, 37):
+            picture = matplotlib.image.imread(io.BytesIO(archive.read(names[k])), format="png")
+            assert np.array_equal(picture < 0.5, data.images[k] > 0)
 
 
 def test_projection_agrees_with_svd_for_every_type():

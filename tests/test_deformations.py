@@ -168,6 +168,7 @@ NOT_FINITE = np.full((3, 3, 3), np.nan)
         ("seed", lambda: Deformations(seed=2**128)),
         ("shear", lambda: Deformations(shear=True)),
         ("strength", lambda: TangentDeformations(strength=-1)),
+        ("start", lambda: TangentDeformations().draw(5, 4)),
         ("images contains NaN", lambda: TangentDeformations().apply(NOT_FINITE, 0)),
         ("images contains NaN", lambda: deform(NOT_FINITE, Deformations().draw(0, 3))),
         ("images", lambda: deform(IMAGES, Deformations().draw(0, 29))),

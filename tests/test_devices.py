@@ -119,7 +119,10 @@ RATE = {"momentum": 0.5}
 MIXED = {"mixed": True, "affine": True, "weighted": True}
 WAYS = [  # kinds of models, of problems, and settings of learning
     *((CapsuleRegression, MIXED | {"architecture": name}, RATE) for name in ARCHITECTURES),
-    *((ExpandedCapsuleRegression, {"architecture": name}, RATE) for name in ARCHITECTURES),
+    *(
+        (ExpandedCapsuleRegression, {"architecture": name, "weighted": True}, RATE)
+        for name in ARCHITECTURES
+    ),
     *((CapsuleRegression, {}, {"acceleration": method}) for method in METHODS[::2]),
 ]
 
@@ -303,3 +306,17 @@ def test_no_operation_of_an_iteration_makes_the_host_wait(gpu, d, monkeypatch):
         said = "wait for the device|one device to another"
         with gpu.watching(), pytest.raises(AssertionError, match=said):
             waits()
+
+
+@together("architecture", ARCHITECTURES)
+@together("weighted", [False, True])
+def test_prepared_examples_have_the_same_bits(architecture, weighted):
+    options = {"architecture": architecture, "weighted": weighted, "dtype": np.float32}
+    model, start, data = problem(3, n=2000, m=4, d=3, p=5, **options)
+    one, other = (
+        em.fit(model, start, batch, validation=data, **SCHEDULE)
+        for batch in (data, model.prepare(data))
+    )
+    assert one.parameters.weights.tobytes() == other.parameters.weights.tobytes()
+    for name, values in one.history.items():
+        assert np.array_equal(values, other.history[name], equal_nan=True), name

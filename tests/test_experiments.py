@@ -374,6 +374,8 @@ def test_every_experiment_is_recorded_at_full_size(name, data):
         if metric == "test_error":
             assert abs(record.metrics(part)[metric] - published) <= 0.003
             assert record.metrics(part)["n_test"] == 10_000
+            if name in ("figure2", "figure3"):
+                assert record.metrics(part)["n_train"] == 50_000
     assert sum(p.stat().st_size for p in (path, path.with_suffix(".npz"))) < 2_500_000
 
 

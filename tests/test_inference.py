@@ -146,3 +146,10 @@ def test_bad_input_is_named(name):
     for function, *arguments in BAD[name]:
         with pytest.raises((TypeError, ValueError), match=rf"^{name} "):
             function(*arguments)
+
+
+def test_logarithms_at_both_ends():
+    "Small relative errors near P = 1 and P = 0; for D = 6, 1 − λ₀ approaches 3/β."
+    beta = 1e12
+    logs = log_class_probabilities([[2 * beta, 0.0, 0.0]], 2)[0]
+    np.testing.assert_allclose(logs, [-2 / beta, np.log(1 / beta), np.log(1 / beta)], rtol=1e-11)

@@ -76,6 +76,8 @@ def test_the_quick_records(quick_record):
         metrics = record.metrics(name)
         assert metrics["strength"] == strength
         assert metrics["n_train"] == 1283 + 2566
+        assert set(record.parts[name]["seconds"]) == {"generate", "fit", "measure"}
+    assert all(part.independent for part in READINGS.parts("mnist", "paper"))
     readings = load_record(quick_record("readings"))
     for part in READINGS.parts("digits", "quick"):
         assert part.independent

@@ -111,6 +111,8 @@ def test_collapse_is_one_clear_error(kind):
     message = "component 0 is singular.*raise reg_covar.*lower n_components"
     with pytest.raises(ValueError, match=message):
         em.fit(Mixtures(kind), start, (X, None), **settings)
+    held = em.fit(Mixtures(kind, reg_covar=1e-4), start, (X, None), **settings)
+    assert np.allclose(np.diag(dense(held.parameters.covariances[0])[0]), 1e-4)
     constant = np.c_[blobs(50), np.full(50, 3.0)]
     follows = np.c_[blobs(50), blobs(50)[:, 0]]
     for data in (constant, follows if kind == "full" else np.full((50, 2), 3.0)):

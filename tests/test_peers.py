@@ -103,6 +103,7 @@ def test_each_part_is_measured_in_the_same_way(quick_record):
     for name, part in record.parts.items():
         metrics = part["metrics"]
         labels = record.array(name, "labels")
+        assert {"fit", "predict", "judge"} <= set(part["seconds"])
         logs = unpack(record.array(name, "test"))
         loss = -np.mean(logs[np.arange(len(labels)), labels])
         assert loss == pytest.approx(metrics["log_loss"], rel=0.02)

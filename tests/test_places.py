@@ -735,6 +735,7 @@ WRONG = [  # estimator, arguments, what is said
     (quick(), call(stream(Z, NAMES, 0 * WEIGHT)), "sample_weight"),
     (quick(), call(stream(Z * 1e200, NAMES)), "X"),
     (quick(), call(stream(Z, WEIGHT)), "y"),
+    (quick(), call(TENSOR, LABELS[:3]), "^y has shape .*pass one label for each example"),
     (quick(), call(stream(Z, OBJECTS)), "^batch 2: y holds None, but labels that are objects must"),
     (quick(), call(Z, NAMES, y_val=NAMES), "X_val"),
     (quick(), call(Z, NAMES, X_val=stream(Z[:, :3], NAMES)), "^X_val: X has 3 features"),

@@ -114,7 +114,10 @@ def test_sides_of_two_pixels_are_not_shifted():
     fit = lambda X, **settings: SharedCapsuleClassifier(2, **SHORT | settings).fit(X, y)
     assert fit(X[:, :2]).shifts_.tolist() == [[0, 0]]
     assert fit(X, image_shape=(2, 10)).shifts_.tolist() == [[0, -1], [0, 0], [0, 1]]
-    assert len(fit(X, image_shape=(4, 5)).shifts_) == 9
+    model = fit(X, image_shape=(4, 5))
+    assert len(model.shifts_) == 9
+    assert model.sharpness_ == 1  # there are no held-out examples
+    assert np.allclose(model.predict_places(X).sum(axis=2), model.predict_proba(X))
     assert fit(X, image_shape=(4, 5), window=2, n_maps=2).shifts_.tolist() == [[0, 0]]
 
 

@@ -49,6 +49,15 @@ def problem(seed, *batch, n=12, m=3, d=4, dtype=np.float64):
     return tuple(a.astype(dtype) for a in arrays)
 
 
+def plainly(votes, activations, beta_u, beta_a, lambdas):
+    "The same by the corrected procedure: poses, activations, assignments of the last M-step."
+    after = np.full(votes.shape[:-1], 1 / votes.shape[-2])
+    for lam in lambdas:
+        R = after
+        parents, after = corrected_procedure(votes, activations, R, beta_u, beta_a, lam)
+    return parents.poses, parents.activations, R
+
+
 def close(found, expected, tol=1e-10):
     return all(np.allclose(a, b, rtol=tol, atol=tol) for a, b in zip(found, expected, strict=True))
 

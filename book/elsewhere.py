@@ -57,7 +57,7 @@ def portable(path):
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             clean_cell(cell)
-    extras = sorted({extra for name, extra in EXTRAS.items() if name in imports(path)})
+    extras = sorted({EXTRAS[name] for name in EXTRAS.keys() & imports(path)})
     first = {
         "cell_type": "code",
         "id": "install",

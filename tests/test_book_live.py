@@ -159,7 +159,7 @@ def test_pad_draws_by_finger(readers):
 
 @together(
     "selector",
-    ["#live-draw canvas >> nth=0", "text=pip install capslit >> nth=0", ".capslit-ways"],
+    ["#live-draw canvas >> nth=0", "text=pip install . >> nth=0", ".capslit-ways"],
 )
 def test_first_screen_holds_picture_install_and_ways(readers, selector):
     box = readers().open(INDEX).locator(selector).bounding_box()

@@ -6,13 +6,13 @@ import functools
 import http.server
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 import threading
 
 import nbformat
 import pytest
-from conftest import together
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from test_house import NOTEBOOKS, ROOT, named, requirements
@@ -27,13 +27,13 @@ from capslit.data.datasets import DatasetError  # noqa: E402
 from capslit.experiments import records  # noqa: E402
 from capslit.storage import load_json  # noqa: E402
 
-CHAPTERS = [path for path in NOTEBOOKS if not reads_notebooks(path)]
-EXTRAS = {
-    path: json.loads(elsewhere.portable(path))["cells"][0]["source"].split("[")[1].split("]")[0]
-    for path in CHAPTERS
-}
-# reads the lists of files of all that is installed
-known_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+@functools.cache
+def extras():
+    "What the copy of each chapter installs: {path: extras}. The syntax of all chapters is read."
+    copies = {path: elsewhere.portable(path) for path in NOTEBOOKS if not reads_notebooks(path)}
+    first = {path: json.loads(copy)["cells"][0]["source"] for path, copy in copies.items()}
+    return {path: re.search(r"\[(.*?)]", source)[1].split(",") for path, source in first.items()}
 
 
 def names(*extras):
@@ -49,14 +49,14 @@ def brought_by(dist):
     return named(r for r in found if "extra" not in str(r.marker))
 
 
-@together("path", CHAPTERS)
-def test_a_chapter_imports_only_what_its_copy_installs(path):
-    allowed = names("", *(f"{extra}_" for extra in EXTRAS[path].split(","))) | {"capslit"}
-    allowed |= {name for dist in allowed - {"capslit"} for name in brought_by(dist)}
-    known = known_distributions()
-    for name in elsewhere.imports(path) - set(sys.stdlib_module_names):
-        found = set(map(canonicalize_name, known.get(name, [name])))
-        assert found & allowed, f"{name} is in none of the extras {EXTRAS[path]}"
+def test_a_chapter_imports_only_what_its_copy_installs():
+    known = importlib.metadata.packages_distributions()
+    for path, installed in extras().items():
+        allowed = names("", *(f"{extra}_" for extra in installed)) | {"capslit"}
+        allowed |= {name for dist in allowed - {"capslit"} for name in brought_by(dist)}
+        for name in elsewhere.imports(path) - set(sys.stdlib_module_names):
+            found = set(map(canonicalize_name, known.get(name, [name])))
+            assert found & allowed, f"{path}: {name} is in none of the extras {installed}"
 
 
 def test_no_tool_of_the_developers_is_needed():
@@ -64,7 +64,7 @@ def test_no_tool_of_the_developers_is_needed():
     tools = names("book_", "test_", "dev_")
     tools -= names("", "chapters_", "torch_", "dask_", "parquet_")
     assert {"nbdev", "pytest", "hypothesis", "jupyter-book", "ruff"} <= tools
-    for extra in {extra for extras in EXTRAS.values() for extra in extras.split(",")}:
+    for extra in set().union(*extras().values()):
         assert not names(f"{extra}_") & tools, extra
 
 
@@ -76,7 +76,7 @@ def test_copies_are_notebooks_that_begin_by_installing(tmp_path, monkeypatch):
     (tmp_path / "v0.1.0").mkdir()
     elsewhere.write(tmp_path)
     copies = sorted(latest.rglob("*.ipynb"))
-    assert [p.relative_to(latest) for p in copies] == [p.relative_to(ROOT) for p in CHAPTERS]
+    assert [p.relative_to(latest) for p in copies] == [p.relative_to(ROOT) for p in extras()]
     assert (tmp_path / "v0.1.0").is_dir() and list((latest / "nbs" / "images").iterdir())
     for path in copies:
         notebook = nbformat.read(path, as_version=4)

@@ -695,3 +695,17 @@ def test_pairs_are_sorted_within_blocks_once():
     assert model.prepare((x, labels, None))[0].tobytes() == x.tobytes()
     sums = [model.e_step(start, batch).moments for batch in ((x, labels, None), (X, y, None))]
     assert np.array_equal(*sums)
+
+
+@pytest.mark.parametrize("architecture, m", [("multiclass", 3), ("ovo", 3)])  # one and three
+def test_prepared_examples_need_weights_of_their_shape(architecture, m):
+    model, start, (X, y, _) = problem(4, n=30, m=m, d=2, p=3, architecture=architecture)
+    x, labels, w = model.prepare((X, y, np.linspace(0.5, 2, 30)))
+    k = len(model.targets)
+    each = np.repeat(w[:, None], k, axis=1)
+    sums = [model.e_step(start, (x, labels, weight)).moments for weight in (w, each)]
+    assert np.allclose(*sums)
+    for wrong in (each[:-1], np.repeat(w[:, None], 2, axis=1), w[:-1], each[:, :, None]):
+        for read in (model.e_step, model.count_errors):
+            with pytest.raises(ValueError, match="^weight "):
+                read(start, (x, labels, wrong))

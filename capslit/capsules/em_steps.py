@@ -13,9 +13,9 @@ from .special import interpolating_integral
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-5
 def _log_probability_derivatives(own, total, own_dim, dim):
-    """f_v, f_S, f_vv, f_vS and f_SS of f = log P(y|x) (probability-derivatives).
+    """f_w, f_S, f_ww, f_wS and f_SS of f = log P(y|x) (probability-derivatives).
 
-    v = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖².
+    w = `own` = ‖μ_y‖² and S = `total` = Σ ‖μ_i‖².
     """
     next_orders = [interpolating_integral(dim / 2 + k + 1, total / 2) for k in range(3)]
     # I_{s+1} = 1 − (s+1) I_s / β
@@ -23,12 +23,12 @@ def _log_probability_derivatives(own, total, own_dim, dim):
     share = own_dim / dim
     zeta = own - share * total
     P = share + c0 * zeta
-    P_vS = (c1 - c0) / 2
-    P_S = P_vS * zeta - share * c0
-    P_SS = (c2 - 2 * c1 + c0) * zeta / 4 - 2 * share * P_vS
-    f_v = c0 / P
+    P_wS = (c1 - c0) / 2
+    P_S = P_wS * zeta - share * c0
+    P_SS = (c2 - 2 * c1 + c0) * zeta / 4 - 2 * share * P_wS
+    f_w = c0 / P
     f_S = P_S / P
-    return f_v, f_S, -(f_v**2), P_vS / P - f_v * f_S, P_SS / P - f_S**2
+    return f_w, f_S, -(f_w**2), P_wS / P - f_w * f_S, P_SS / P - f_S**2
 
 
 def covariance_product(
@@ -40,7 +40,7 @@ def covariance_product(
     """
     own = np.eye(mu.shape[1])[y]
     norms = np.sum(mu**2, axis=2)
-    f_v, f_S, f_vv, f_vS, f_SS = _log_probability_derivatives(
+    f_w, f_S, f_ww, f_wS, f_SS = _log_probability_derivatives(
         np.sum(own * norms, axis=1),
         norms.sum(1),
         dims[y],
@@ -49,9 +49,9 @@ def covariance_product(
     products = np.sum(mu * z, axis=2)
     tau_y = np.sum(own * products, axis=1)
     tau = products.sum(1)
-    # first and second derivatives of log P, by the chain rule from those in v and S
-    ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_v[:, None]
-    along = (f_SS * tau + f_vS * tau_y)[:, None] + own * (f_vS * tau + f_vv * tau_y)[:, None]
+    # first and second derivatives of log P, by the chain rule from those in w and S
+    ratio = (1 + 2 * f_S)[:, None] + 2 * own * f_w[:, None]
+    along = (f_SS * tau + f_wS * tau_y)[:, None] + own * (f_wS * tau + f_ww * tau_y)[:, None]
     return ratio[:, :, None] * z + 4 * along[:, :, None] * mu
 
 # %% ../../nbs/capsules/em_steps.ipynb #rate-6

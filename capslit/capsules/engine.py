@@ -699,7 +699,7 @@ def _read(model, weights, batch, plain=True):
     x, labels, w = batch
     prepared = isinstance(labels, _CheckedLabels)
     seen_by = (model, x, w, plain)
-    if not prepared or not _fit_together(model, weights, x, labels):
+    if not prepared or not _fit_together(model, weights, batch):
         batch = _fitting(model, weights, batch)
     elif all(map(operator.is_, getattr(labels, "seen_by", (None,)), seen_by)):
         return x, labels.groups
@@ -710,9 +710,18 @@ def _read(model, weights, batch, plain=True):
     return batch[0], groups
 
 
-def _fit_together(model, weights, x, labels):
-    p = weights.shape[3] - model.affine
-    return weights.shape[:2] == model.dims.shape and x.shape == (len(labels), p)
+def _fit_together(model, weights, batch):
+    "Whether the shapes of prepared examples fit the model and the weights."
+    x, labels, w = batch
+    n = len(labels)
+    shapes = [
+        weights.shape[:2] == model.dims.shape,
+        x.shape == (n, weights.shape[3] - model.affine),
+    ]
+    if w is not None:
+        k = len(model.targets) if model.columns is None else w.shape[-1]
+        shapes.append(w.shape in ((n,), (n, k)))
+    return all(shapes)
 
 # %% ../../nbs/capsules/engine.ipynb #cell-040-a
 def _checked(model, batch, peek=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..capsules.inference import class_probabilities, squash
+from ..capsules.inference import log_class_probabilities, squash
 from ..capsules.sharpness import learn_sharpness, sharpened
 from ..data.datasets import svd_projection
 from .figure2 import PLANES
@@ -53,7 +53,7 @@ def _lengths(poses):
 def _log_probabilities(weights, images):
     "Logarithms of the model's own class probabilities, shape (n, m)."
     lengths = _lengths(_poses_of(weights, images))
-    return np.log(class_probabilities(lengths, weights.shape[1]))
+    return log_class_probabilities(lengths, weights.shape[1])
 
 
 def _calibrated(weights, images, sharpness):
@@ -222,8 +222,11 @@ def pad_data(record: Record) -> dict:
     small = images.reshape(m, count, side // 2, 2, side // 2, 2).mean(axis=(3, 5))
     drawn = np.array([_render(strokes) for strokes in STROKES])
 
+    metrics = record.metrics(WEIGHTS)
+    sharpness = metrics["sharpness"]
+
     def answers(z):
-        return class_probabilities(_lengths(_poses_of(weights, z)), weights.shape[1])
+        return np.exp(_log_probabilities(weights, z))
 
     return {
         "weights": weights,
@@ -233,7 +236,15 @@ def pad_data(record: Record) -> dict:
         "labels": record.array(WEIGHTS, "labels").tolist(),
         "rows": record.array(WEIGHTS, "example_rows"),
         "strokes": STROKES,
-        "check": {"probabilities": answers(examples / 255), "drawn": answers(drawn)},
+        "sharpness": sharpness,
+        "sure": SURE,
+        "leastInk": metrics["least_ink"],
+        "check": {
+            "probabilities": answers(examples / 255),
+            "poses": _poses_of(weights, drawn),
+            "drawn": answers(drawn),
+            "calibrated": _calibrated(weights, drawn, sharpness),
+        },
     }
 
 # %% ../../nbs/experiments/drawing.ipynb #cell-022-1
@@ -287,9 +298,9 @@ def draw_pad(record: Record) -> Any:
     from capslit.plotting import ink_colours
 
     image = _render(STROKES[3])
-    poses = _poses_of(record.array(WEIGHTS, "weights"), image[None])
-    pose = squash(poses)[0]
-    share = class_probabilities(_lengths(poses), 2)[0]
+    weights = record.array(WEIGHTS, "weights")
+    pose = squash(_poses_of(weights, image[None]))[0]
+    share = _calibrated(weights, image[None], record.metrics(WEIGHTS)["sharpness"])[0]
     squashed = record.array(WEIGHTS, "squashed").astype(float)
     images = record.array(WEIGHTS, "images")
     figure = plt.figure(figsize=(8.6, 3.4))

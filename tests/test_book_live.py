@@ -298,6 +298,7 @@ def test_posterior_obeys_keyboard_and_mouse(reader):
     mount.locator("select").select_option("2")
     unlabelled = state(page, "posterior")
     assert unlabelled["mean"] == unlabelled["mu"] == moved["mu"]
+    handle.scroll_into_view_if_needed()
     box = handle.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)

@@ -100,6 +100,7 @@ def _find_weights(settings, bench, data):
     probability = _calibrated(weights, test, sharpness)
     predicted = probability.argmax(axis=1)
     unsure = probability.max(axis=1) < SURE
+    unsure_and_wrong = unsure & (predicted != y)
     firsts = [np.flatnonzero(y == k)[: settings["n_examples"]] for k in range(len(coef))]
     examples = np.concatenate(firsts)
     metrics = {
@@ -110,7 +111,7 @@ def _find_weights(settings, bench, data):
         "sharpness": float(sharpness),
         "confidence": float(probability.max(axis=1).mean()),
         "unsure": float(unsure.mean()),
-        "unsure_error": error_rate(predicted[unsure], y[unsure]),
+        "unsure_error": int(unsure_and_wrong.sum()) / max(1, int(unsure.sum())),
         "least_ink": float(digits.grey(learned).sum(axis=(1, 2)).min()),
     }
     arrays = {

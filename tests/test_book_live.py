@@ -19,6 +19,8 @@ MOUNT = (
 PARTS = {part: page for page in CHAPTERS for part in re.findall(MOUNT, html(page))}
 LIVELY = sorted(set(PARTS.values()))
 INDEX, PLOTTING = "nbs/index.html", "nbs/plotting.html"
+DRAWING, EXACT = "nbs/experiments/drawing.html", "nbs/course/exact_inference.html"
+CALIBRATED = "nbs/course/probabilities.html"
 POSES, SPECIAL = "nbs/capsules/definition.html", "nbs/capsules/special.html"
 
 
@@ -99,7 +101,7 @@ def drawn(page):
 @pytest.fixture
 def pad(readers):
     page = readers().open(INDEX)
-    page.locator("#live-draw button").click()  # stops the example that is being drawn
+    page.locator("#live-draw button").first.click()  # stops the example that is being drawn
     return page
 
 
@@ -112,24 +114,60 @@ def test_pad_agrees_with_the_package(pad):
         return [images.map(probabilities), data.strokes.map(strokes =>
             probabilities(render(strokes))), data.check];
     }""")
+    calibrated = pad.evaluate("""() => {
+        const {calibrated, render} = capslit.parts.draw;
+        return capslit.data.draw.strokes.map(strokes => calibrated(render(strokes)));
+    }""")
+    np.testing.assert_allclose(calibrated, check["calibrated"], atol=1e-6)
     assert np.shape(check["probabilities"]) == (20, 10)
     np.testing.assert_allclose(found, check["probabilities"], atol=1e-6)
     np.testing.assert_allclose(drawings, check["drawn"], atol=1e-6)
     assert np.argmax(drawings, axis=1).tolist() == list(range(10))
 
 
+def pull(page, *points):
+    """Draw one stroke on the pad; the points are shares of its width and height."""
+    box = page.locator("#live-draw canvas").first.bounding_box()
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in points]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=8)
+    page.mouse.up()
+
+
+ONE = (0.5, 0.2), (0.5, 0.8)
+UNCLEAR = (0.35, 0.8), (0.35, 0.35), (0.65, 0.65), (0.2, 0.2), (0.35, 0.8)
+ANSWER = "#live-draw .capslit-draw-answer"
+
+
 def test_pad_draws_by_mouse_and_clears(pad):
     assert drawn(pad) == 0
-    box = pad.locator("#live-draw canvas").first.bounding_box()
-    x, y = box["x"] + 0.5 * box["width"], box["y"] + 0.2 * box["height"]
-    pad.mouse.move(x, y)
-    pad.mouse.down()
-    pad.mouse.move(x, y + 0.6 * box["height"], steps=8)
-    pad.mouse.up()
+    pull(pad, *ONE)
     assert 30 < drawn(pad) < 80
     assert pad.locator("#live-draw [data-best] b").inner_text() == "1"
-    pad.locator("#live-draw button").click()
+    pad.locator("#live-draw button").first.click()
     assert drawn(pad) == 0 and not pad.locator("#live-draw [data-best]").count()
+    assert pad.locator(ANSWER).inner_text() == "The pad is empty."
+
+
+def test_pad_is_not_always_sure(pad):
+    pull(pad, (0.5, 0.5), (0.52, 0.52))
+    assert pad.locator(ANSWER).inner_text() == "Too little ink."
+    pad.locator("#live-draw button").first.click()
+    pull(pad, *UNCLEAR)
+    assert re.match(r"Not sure\. Perhaps \d, [1-4]?\d\s%\.", pad.locator(ANSWER).inner_text())
+    assert not pad.locator("#live-draw [data-best]").count()
+
+
+def test_first_stroke_replaces_the_example_and_a_button_returns_it(readers):
+    page = readers(reduced_motion="reduce").open(INDEX)
+    example = drawn(page)
+    pull(page, *ONE)
+    assert 30 < drawn(page) < 80 < example
+    page.get_by_role("button", name="Example").click()
+    assert drawn(page) == example
+    assert page.locator("#live-draw [data-best] b").inner_text() == "3"
 
 
 def test_pad_obeys_the_keyboard_and_speaks(pad):
@@ -139,7 +177,7 @@ def test_pad_obeys_the_keyboard_and_speaks(pad):
         "() => document.querySelector('#live-draw [data-best] b')?.textContent === '7'",
     )
     pad.wait_for_function(
-        "() => /^Most likely 7, probability \\d+ %/.test(document.querySelector('#live-draw"
+        "() => /^Most likely 7, (> )?\\d+\\s%/.test(document.querySelector('#live-draw"
         " [role=status]').textContent)",
     )
 
@@ -152,9 +190,123 @@ def test_pad_draws_at_once_for_readers_who_want_no_motion(readers):
 
 def test_pad_draws_by_finger(readers):
     page = readers(390, has_touch=True).open(INDEX)
-    page.locator("#live-draw button").tap()
+    page.locator("#live-draw button").first.tap()
     page.locator("#live-draw canvas").first.tap()
     assert 3 < drawn(page) < 600
+
+
+def seen(page, part):
+    """Bring a part into view that loads the pad's data then; wait for its first result."""
+    page.locator(f"#live-{part}").scroll_into_view_if_needed()
+    page.wait_for_function(f"() => capslit.parts['{part}'].state()?.{RESULT[part]}?.length")
+    return page.locator(f"#live-{part}")
+
+
+RESULT = {"drawn-poses": "own", "drawn-label": "ratios", "drawn-sharpness": "own"}
+FOLLOWERS = {"drawn-poses": DRAWING, "drawn-label": EXACT, "drawn-sharpness": CALIBRATED}
+
+
+@pytest.mark.parametrize("part, name", FOLLOWERS.items())
+def test_example_drawings_agree_with_the_package(reader, part, name):
+    page = reader.open(name)
+    mount, check = seen(page, part), page.evaluate(f"() => capslit.data['{part}'].check")
+    for k in range(10):
+        mount.get_by_label("drawing", exact=True).select_option(str(k))
+        if part == "drawn-label":
+            mount.get_by_label("label", exact=True).select_option(str(check["labels"][k]))
+        found = state(page, part)
+        for key in found.keys() & check.keys():
+            np.testing.assert_allclose(found[key], check[key][k], atol=1e-6)
+        assert len(found.keys() & check.keys()) == {"drawn-poses": 3}.get(part, 2 - ("s" in found))
+        if part == "drawn-sharpness":
+            np.testing.assert_allclose(found["now"], check["sharpened"][3][k], atol=1e-6)
+            powers = "([own, s]) => s.map(s => capslit.parts['drawn-sharpness'].sharpened(own, s))"
+            powers = page.evaluate(powers, [found["own"], check["exponents"]])
+            np.testing.assert_allclose(powers, np.array(check["sharpened"])[:, k], atol=1e-6)
+
+
+def test_a_drawing_is_carried_through_the_course(readers):
+    reader = readers(reduced_motion="reduce")
+    page = reader.open(INDEX)
+    pull(page, *ONE)
+    pose = "() => capslit.parts.draw.poses(capslit.parts.draw.image()).map(h => Math.hypot(...h))"
+    lengths = page.evaluate(pose)
+    for part, name in FOLLOWERS.items():
+        page = reader.open(name)
+        mount = seen(page, part)
+        assert mount.get_by_label("drawing", exact=True).input_value() == "mine"
+        found = state(page, part)
+        kept = found.get("lengths") or found.get("before")
+        if kept:
+            np.testing.assert_allclose(kept, lengths, atol=1e-6)
+        assert "1" in mount.locator(".capslit-words").inner_text()
+    mount.get_by_role("link", name="Draw again").click()
+    page.wait_for_function("() => capslit.parts?.draw?.image().some(z => z > 0)")
+    np.testing.assert_allclose(page.evaluate(pose), lengths, atol=1e-6)
+    page.locator("#live-draw button").first.click()
+    seen(reader.open(EXACT), "drawn-label")
+    assert page.get_by_label("drawing", exact=True).input_value() == "3"
+
+
+def test_without_storage_the_pad_works_and_the_course_has_an_example(readers):
+    reader = readers(reduced_motion="reduce")
+    reader.context.add_init_script(
+        "Object.defineProperty(Storage.prototype, 'getItem', {value: key => { throw key; }});"
+        "Object.defineProperty(Storage.prototype, 'setItem', {value: key => { throw key; }});"
+    )
+    page = reader.open(INDEX)
+    page.locator("#live-draw canvas").first.wait_for()
+    pull(page, *ONE)
+    assert page.locator("#live-draw [data-best] b").inner_text() == "1"
+    page = reader.open(DRAWING)
+    mount = seen(page, "drawn-poses")
+    assert mount.get_by_label("drawing", exact=True).input_value() == "3"
+
+
+def test_exponent_obeys_the_keyboard(reader):
+    page = reader.open(CALIBRATED)
+    slider = seen(page, "drawn-sharpness").get_by_role("slider")
+    learned = state(page, "drawn-sharpness")
+    slider.focus()
+    page.keyboard.press("Home")
+    np.testing.assert_allclose(state(page, "drawn-sharpness")["now"], 0.1)
+    page.get_by_role("button", name="Learned").click()
+    assert state(page, "drawn-sharpness") == learned
+
+
+def test_posterior_agrees_with_the_package_and_with_its_grid(reader):
+    page = reader.open(EXACT)
+    found, check = page.evaluate("""() => {
+        const {exact, onGrid} = capslit.parts.posterior, {check} = capslit.data.posterior;
+        return [check.map(({mu, label}) => [exact(mu, label), onGrid(mu, label)]), check];
+    }""")
+    assert len(check) == 8
+    for case, answers in zip(check, found):
+        for answer in answers:
+            np.testing.assert_allclose(answer["P"], case["P"], atol=1e-6)
+            np.testing.assert_allclose(answer["mean"], case["mean"], atol=1e-6)
+
+
+def test_posterior_obeys_keyboard_and_mouse(reader):
+    page = reader.open(EXACT)
+    mount, handle = page.locator("#live-posterior"), page.locator("#live-posterior .handle")
+    before = state(page, "posterior")
+    handle.focus()
+    page.keyboard.press("ArrowLeft")
+    moved = state(page, "posterior")
+    assert moved["mu"][0] < before["mu"][0] and moved["mean"] != before["mean"]
+    mount.locator("select").select_option("2")
+    unlabelled = state(page, "posterior")
+    assert unlabelled["mean"] == unlabelled["mu"] == moved["mu"]
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y - 40, steps=4)
+    page.mouse.up()
+    assert state(page, "posterior")["mu"][1] > moved["mu"][1] + 0.5
+    assert "less than 0.000001" in mount.inner_text()
 
 
 @together(

@@ -36,6 +36,23 @@ var capslit = window.capslit = window.capslit || {};
       if (mount.dataset.live === name) whenOpen(mount, () => begin(mount, name, start));
   };
 
+  // The data of a part of another page, loaded when `stage` comes near the window
+  const folder = document.currentScript.src.replace(/[^/]*$/, "");
+  capslit.home = new URL("..", folder).href;
+  capslit.whenSeen = (stage, name, use) => {
+    const load = () => {
+      if (name in capslit.data) return use(capslit.data[name]);
+      const script = element("script", {src: `${folder}live/${name}.data.js`});
+      script.addEventListener("load", () => use(capslit.data[name]));
+      document.head.append(script);
+    };
+    new IntersectionObserver((entries, observer) => {
+      if (!entries.some(entry => entry.isIntersecting)) return;
+      observer.disconnect();
+      load();
+    }, {rootMargin: "400px"}).observe(stage);
+  };
+
   // --- Elements: element("p", {class: "note"}, "text", child), shape("circle", {r: 3})
 
   const fill = (made, attributes, children) => {

@@ -165,6 +165,9 @@
 
   capslit.count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
+  // On a phone, plots are smaller, so that controls and effect are seen together
+  capslit.narrow = stage => stage.clientWidth < 480;
+
   // Plots side by side where each has room for its least width
   capslit.beside = (parent, least = "14rem") => parent.appendChild(element("div", {class: "capslit-beside", style: `--least: ${least}`}));
 })();

@@ -76,6 +76,85 @@ def test_code_is_folded_beside_the_mathematics(reader):
     assert "Math.sin" in code.first.locator("pre").inner_text()
 
 
+# Handles, also of parts that start when they are opened
+
+ANY = r'class="capslit-live" id="live-[\w-]+" data-live="([\w-]+)"'
+ALL = {part: page for page in CHAPTERS for part in re.findall(ANY, html(page))}
+WITH_HANDLES = [
+    part for part in ALL if re.search(r"\.(handle|drag)\(", html(f"_static/live/{part}.js"))
+]
+MOUSE, FINGER = 12, 20  # pixels around a handle from which it is taken
+
+# Where the handles of a part are, and the frames of their plots, in the window
+HANDLES = """part => [...document.querySelectorAll(`#live-${part} .handle`)].map(handle => {
+    const {left, right, top, bottom} = handle.getBoundingClientRect(),
+        frame = handle.closest("svg").querySelector(".axis").getBoundingClientRect();
+    return [[(left + right) / 2, (top + bottom) / 2], [frame.left, frame.top],
+        [frame.right, frame.bottom]];
+})"""
+SCROLLED = """() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
+    () => done(scrollY))))"""
+
+
+def stroke(page, points, touch=None):
+    """Press at the first point, move through the others, and let go: by mouse, or by a finger
+    through a session of the browser's protocol.
+    """
+    first, *others = np.asarray(points).tolist()
+    if touch is None:
+        page.mouse.move(*first)
+        page.mouse.down()
+        for point in others:
+            page.mouse.move(*point)
+        return page.mouse.up()
+    steps = [("touchStart", [first]), *(("touchMove", [at]) for at in others), ("touchEnd", [])]
+    for kind, at in steps:
+        fingers = [{"x": x, "y": y} for x, y in at]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
+
+
+def within_reach(places, k, reach):
+    "A point `reach` away from handle k and farther from all others, or its middle."
+    turns = np.exp(0.25j * np.pi * np.arange(8))
+    around = places[k] + reach * np.column_stack([turns.real, turns.imag])
+    nearest = np.linalg.norm(around[:, None] - places, axis=2).argmin(axis=1)
+    return next((point for point, one in zip(around, nearest) if one == k), places[k])
+
+
+def test_there_are_handles():
+    assert {"gaussian-steps", "poses", "routing-votes", "rules-templates"} <= set(WITH_HANDLES)
+
+
+@pytest.mark.parametrize("part", WITH_HANDLES)
+def test_handles_follow_mouse_and_finger(readers, part):
+    reader = readers(390, has_touch=True)
+    page = reader.open(ALL[part])
+    page.locator(f"#live-{part}").evaluate("e => e.closest('details')?.setAttribute('open', '')")
+    page.wait_for_function("part => part in capslit.parts", arg=part)
+    handles, touch = page.locator(f"#live-{part} .handle"), page.context.new_cdp_session(page)
+    for finger, reach, height in ((None, MOUSE, -0.2), (touch, FINGER, 0.7)):
+        for k in range(handles.count()):
+            handles.nth(k).evaluate(
+                "e => e.closest('svg').scrollIntoView({block: 'center', behavior: 'instant'})"
+            )
+            before = page.evaluate(SCROLLED)
+            places, low, high = np.array(page.evaluate(HANDLES, part)).swapaxes(0, 1)
+            low, high = low[k], high[k]
+            end = low + (high - low) * [(k % 8 + 1) / 9, height]  # by mouse above the frame
+            stroke(page, np.linspace(within_reach(places, k, reach - 1), end, 8), finger)
+            assert page.evaluate(SCROLLED) == before, (k, reach)
+            at = page.evaluate(HANDLES, part)[k][0]
+            np.testing.assert_allclose(at, np.clip(end, low, high), atol=1, err_msg=(k, reach))
+    places, low, high = np.array(page.evaluate(HANDLES, part)).swapaxes(0, 1)
+    grid = np.stack(np.meshgrid(*np.linspace(low[-1], high[-1], 9).T), axis=-1).reshape(-1, 2)
+    far = np.linalg.norm(grid[:, None] - places, axis=2).min(axis=1)
+    empty = grid[far.argmax()]
+    assert far.max() > FINGER and page.evaluate(SCROLLED) == before
+    stroke(page, np.linspace(empty, empty - [0, 120], 8), touch)
+    page.wait_for_function("before => scrollY > before", arg=before, timeout=60_000)
+    assert not reader.errors
+
+
 # The parts, one by one: what a script computes is what the package computes
 
 

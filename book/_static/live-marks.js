@@ -45,7 +45,8 @@
 
   // A handle of a plot to drag, or to move by the arrow keys: moved(x, y) is told where it is; place(x, y) puts it elsewhere
   capslit.handle = (plot, {label, x, y, colour, outline = 0, size = 8, moved}) => {
-    const mark = shape("path", {class: "handle", tabindex: 0, role: "slider", "aria-label": label, d: OUTLINES[outline](size), fill: colour, stroke: "var(--capslit-ink)", "stroke-width": 1.5});
+    const mark = shape("g", {class: "handle", tabindex: 0, role: "slider", "aria-label": label, fill: colour, stroke: "var(--capslit-ink)", "stroke-width": 1.5},
+      shape("circle", {class: "reach"}), shape("path", {d: OUTLINES[outline](size)}));
     const ends = [[plot.left, plot.right].map(plot.X.invert), [plot.bottom, plot.top].map(plot.Y.invert)];
     let at = [x, y];
     const place = (...to) => {
@@ -163,6 +164,9 @@
   };
 
   capslit.count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+
+  // On a phone, plots are smaller, so that controls and effect are seen together
+  capslit.narrow = stage => stage.clientWidth < 480;
 
   // Plots side by side where each has room for its least width
   capslit.beside = (parent, least = "14rem") => parent.appendChild(element("div", {class: "capslit-beside", style: `--least: ${least}`}));

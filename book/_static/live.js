@@ -185,17 +185,45 @@ var capslit = window.capslit = window.capslit || {};
     };
   };
 
-  // --- Dragging, by mouse, finger or pen, and by the arrow keys: to(x, y) in the units of the viewBox; key(dx, dy) in steps (y upward)
+  // --- Dragging, by mouse, finger or pen, and by the arrow keys: to(x, y) in the units of the viewBox; key(dx, dy) in steps (y upward).
+  // The svg listens and captures the pointer, for handles may be drawn anew while they move. The nearest handle within reach is taken.
 
-  capslit.drag = (handle, {svg, to, key}) => {
-    const place = event => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const move = event => { const p = place(event); to(p.x, p.y); event.preventDefault(); };
-    handle.addEventListener("pointerdown", event => {
-      handle.setPointerCapture(event.pointerId);
-      if (handle.focus) handle.focus({preventScroll: true});
+  const MOUSE = 12, FINGER = 20;  // reach in pixels
+  const targets = new WeakMap(), listening = new WeakSet();
+  const nearest = (svg, {clientX, clientY}, reach) => {
+    let best = null;
+    for (const handle of svg.querySelectorAll(".handle")) {
+      const {left, right, top, bottom} = handle.getBoundingClientRect(), far = Math.hypot(clientX - (left + right) / 2, clientY - (top + bottom) / 2);
+      if (far <= reach) [best, reach] = [handle, far];
+    }
+    return best;
+  };
+  const listen = svg => {
+    const held = new Map();  // pointer → where its handle is told to go
+    const move = event => {
+      if (!held.has(event.pointerId)) return;
+      const {x, y} = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+      held.get(event.pointerId)(x, y);
+      event.preventDefault();
+    };
+    svg.addEventListener("pointerdown", event => {
+      const handle = event.button === 0 && nearest(svg, event, event.pointerType === "mouse" ? MOUSE : FINGER);
+      if (!handle) return;
+      held.set(event.pointerId, targets.get(handle));
+      svg.setPointerCapture(event.pointerId);
+      svg.style.cursor = "grabbing";
+      handle.focus({preventScroll: true});
       move(event);
     });
-    handle.addEventListener("pointermove", event => { if (handle.hasPointerCapture(event.pointerId)) move(event); });
+    svg.addEventListener("pointermove", move);
+    svg.addEventListener("lostpointercapture", event => { held.delete(event.pointerId); svg.style.cursor = ""; });
+    // A finger on a handle moves the handle; elsewhere it scrolls the page
+    svg.addEventListener("touchstart", event => { if ([...event.changedTouches].some(touch => nearest(svg, touch, FINGER))) event.preventDefault(); }, {passive: false});
+    listening.add(svg);
+  };
+  capslit.drag = (handle, {svg, to, key}) => {
+    targets.set(handle, to);
+    if (!listening.has(svg)) listen(svg);
     const STEPS = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]};
     handle.addEventListener("keydown", event => {
       const step = STEPS[event.key];

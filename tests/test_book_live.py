@@ -151,7 +151,7 @@ def test_handles_follow_mouse_and_finger(readers, part):
     empty = grid[far.argmax()]
     assert far.max() > FINGER and page.evaluate(SCROLLED) == before
     stroke(page, np.linspace(empty, empty - [0, 120], 8), touch)
-    page.wait_for_function("before => scrollY > before", arg=before, timeout=60_000)
+    page.wait_for_function("before => scrollY > before", arg=before)
     assert not reader.errors
 
 

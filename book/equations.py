@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 from dependencies import notebooks
-from docutils.nodes import Text, make_id, math_block
+from docutils.nodes import Text, emphasis, inline, make_id, math_block
 from execute import stored_path
 from pages import on_every_page
 from paths import ROOT
@@ -58,13 +58,22 @@ def show_numbers(app, doctree, docname):
 
 
 def resolve_equation(app, env, node, contnode):
-    """References to the papers' equations, whether their label is written saul-a-8 or saul-A-8."""
+    """References to equations, whether a label is written saul-a-8 or saul-A-8. One from another
+    chapter names the chapter: in words, if the number is not that of the paper.
+    """
     if node.get("reftype") != "eq":
         return None
     for label, (docname, number) in env.get_domain("math").equations.items():
         if label.lower() == node["reftarget"].lower():
             anchor = make_id(f"equation-{label}")
-            return make_refnode(app.builder, node["refdoc"], docname, anchor, Text(f"({number})"))
+            title = env.titles[docname].astext() if docname in env.titles else ""
+            words = inline("", f"({number})")
+            if docname == node["refdoc"]:
+                title = ""
+            elif title and not source_number(label):
+                words += [Text(" in "), emphasis("", title.split(":")[0])]
+            hint = title and f"in the chapter “{title}”"
+            return make_refnode(app.builder, node["refdoc"], docname, anchor, words, hint)
     return None
 
 

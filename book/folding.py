@@ -20,6 +20,7 @@ MODELS = ("capsules", "deeper", "mixtures", "factorial", "routing", "composition
 GUIDES = ("practice", "index")
 # Tags of cells that are one fold, and what is in it
 PASSAGES = {"solution": "the solution", "method": "how this is checked"}
+EXERCISES = "exercises"  # the tag of exercises that are one fold, with their solutions in it
 
 
 def statements(source):
@@ -149,6 +150,11 @@ def passage(cell):
     return next((tag for tag in PASSAGES if tag in cell["metadata"].get("tags", [])), None)
 
 
+def place(cell):
+    """Whether a cell is in the fold of the exercises, and its passage."""
+    return EXERCISES in cell["metadata"].get("tags", []), passage(cell)
+
+
 def html_cell(cells, html):
     """A Markdown cell that is a piece of HTML, to follow these cells."""
     return {"cell_type": "markdown", "id": f"fold{len(cells)}", "metadata": {}, "source": html}
@@ -164,7 +170,12 @@ def imports_before(cells):
 def mark_cells(docname, notebook):
     """Write into each code cell's metadata how it is read, join imports, and fold passages."""
     cells = []
-    for tag, group in groupby(notebook["cells"], passage):
+    inside = False  # the fold of the exercises
+    for (folded, tag), group in groupby(notebook["cells"], place):
+        if folded != inside:
+            words = opening(EXERCISES, "the exercises") if folded else CLOSING
+            cells.append(html_cell(cells, words))
+            inside = folded
         if tag:
             cells.append(html_cell(cells, opening(tag, PASSAGES[tag])))
         for cell in group:
@@ -178,6 +189,8 @@ def mark_cells(docname, notebook):
             cells.append(cell)
         if tag:
             cells.append(html_cell(cells, CLOSING))
+    if inside:
+        cells.append(html_cell(cells, CLOSING))
     notebook["cells"] = cells
 
 

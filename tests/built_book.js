@@ -75,6 +75,35 @@
     };
   },
 
+  // How long a page is, where its pictures and live figures are, in screens of 800 px, and how many words its longest paragraph has (a formula is one)
+  extent: () => {
+    const article = document.querySelector('article') || document.body, SCREEN = 800;
+    const shown = e => e.checkVisibility() && !e.closest('details:not([open])');
+    const place = e => [e.getBoundingClientRect().top + scrollY, e.getBoundingClientRect().bottom + scrollY].map(y => y / SCREEN);
+    const [top, end] = place(article);
+    const pictures = [...article.querySelectorAll('img, canvas, .capslit-live, svg.capslit-plot')].filter(e => shown(e) && e.getBoundingClientRect().height > 80)
+      .map(place).sort((a, b) => a[0] - b[0]);
+    let seen = top, gap = 0, count = 0;
+    for (const [start, stop] of [...pictures, [end, end]]) {
+      if (start >= seen && start < end) count++;  // what lies beside or within another is the same picture
+      gap = Math.max(gap, start - seen);
+      seen = Math.max(seen, stop);
+    }
+    const words = p => {
+      const copy = p.cloneNode(true);
+      for (const formula of copy.querySelectorAll('mjx-container')) formula.replaceWith('x');
+      return copy.textContent.trim().split(/\s+/).length;
+    };
+    const paragraphs = [...article.querySelectorAll('p')].filter(shown).map(p => [words(p), p.textContent.slice(0, 60)]);
+    return {
+      screens: end - top,
+      pictures: count,
+      first: pictures.length ? pictures[0][0] : Infinity,
+      gap,
+      longest: paragraphs.sort((a, b) => b[0] - a[0])[0],
+    };
+  },
+
   // The type of each figure that may be wider than its window
   type: () => [...document.querySelectorAll('.capslit-pan')].map(frame => {
     const image = [...frame.querySelectorAll('img')].find(image => image.getClientRects().length);

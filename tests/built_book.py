@@ -157,7 +157,7 @@ class Visits:
             "requests": list(reader.requests),
             "theme": page.locator("html").get_attribute("data-theme"),
         }
-        for check in ("fetch", "troubles", "reading", "type", "live"):
+        for check in ("fetch", "troubles", "reading", "extent", "type", "live"):
             found[check] = page.evaluate(f"() => ({CHECKS}).{check}()")
         if AXE and view == "phone-dark":  # last, for it changes the page
             found["axe"] = audit(page)

@@ -10,6 +10,7 @@ import statistics
 from html import unescape
 
 import pytest
+import yaml
 from built_book import CHAPTERS, ROOT, VIEWS, html, needs_built_book
 from conftest import together
 
@@ -19,6 +20,7 @@ MODEL = "nbs/capsules/inference.html"  # mathematics, claims, figures, exported 
 MODELS = ("capsules", "mixtures", "factorial", "routing", "composition", "em")
 LINES_PER_100_WORDS = 13  # visible on the average page
 WORST = 60
+TEXTS = ("solution", "method", "exercises")  # the folds that hold mathematics
 FOLDS = "details.capslit-fold:not([data-kind=solution])"
 
 
@@ -46,6 +48,42 @@ def test_a_page_is_read_before_its_code(pages):
     worst = sorted((lines, name) for name, lines in density.items())[-3:]
     mean = statistics.mean(density.values())
     assert (len(density) < 30 or mean <= LINES_PER_100_WORDS) and worst[-1][0] < WORST, worst
+
+
+# The course: its chapters are short, begin with a picture, and have more of them on the way
+SCREENS, COURSE_SCREENS, COURSE_WORDS = 12, 130, 45_000
+BETWEEN_PICTURES = 3.5  # screens without a picture; on the average of a chapter, three
+PARAGRAPH = 110  # words
+
+
+@pytest.fixture(scope="module")
+def course(visits):
+    """The findings in each chapter of the course, the epilogue the last."""
+    parts = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))["parts"]
+    names = [f"{chapter['file']}.html" for chapter in parts[0]["chapters"]]
+    assert len(names) == 13
+    return {name: visits("desk-light", name) for name in names if name in CHAPTERS}
+
+
+@together(
+    "fault, holds",
+    [
+        ("long", lambda extent: extent["screens"] <= SCREENS),
+        ("no picture on the first screen", lambda extent: extent["first"] < 1),
+        ("few pictures", lambda extent: 3 * extent["pictures"] >= extent["screens"]),
+        ("far between pictures", lambda extent: extent["gap"] <= BETWEEN_PICTURES),
+        ("a long paragraph", lambda extent: extent["longest"][0] <= PARAGRAPH),
+    ],
+)
+def test_chapters_of_the_course_are_short_and_have_pictures(course, fault, holds):
+    extents = {name: found["extent"] for name, found in course.items()}
+    assert not {name: extent for name, extent in extents.items() if not holds(extent)}, fault
+
+
+def test_the_course_is_short(course):
+    numbered = list(course.values())[:12]
+    assert sum(found["extent"]["screens"] for found in numbered) <= COURSE_SCREENS
+    assert sum(found["reading"]["words"] for found in course.values()) <= COURSE_WORDS
 
 
 def cells(name):
@@ -76,7 +114,7 @@ def test_model_code_is_open(name):
     """
     fold = r'<details class="capslit-fold" data-kind="(\w+)">(.*?)</details>'
     folds = re.findall(fold, html(name), re.DOTALL)
-    folded = [words(body) for kind, body in folds if kind not in ("imports", "solution", "method")]
+    folded = [words(body) for kind, body in folds if kind not in ("imports", *TEXTS)]
     page = words(html(name))
     for code, tags in cells(name):
         exported = re.search(r"^#\|\s*export\b", code, re.MULTILINE)
@@ -86,7 +124,7 @@ def test_model_code_is_open(name):
             assert code in page, code[:200]
             assert not any(code in body for body in folded), code[:200]
     for kind, body in folds:
-        assert kind in ("solution", "method") or 'class="math' not in body
+        assert kind in TEXTS or 'class="math' not in body
 
 
 def test_summaries_are_read_as_they_are_written(reader):

@@ -10,9 +10,12 @@
 
   // An inline formula has what only screen readers see beside it: its drawing is measured, less what rounding may add
   const width = element => element.matches("span.math") ? (element.querySelector("svg")?.getBoundingClientRect().width ?? 0) - 1 : element.scrollWidth;
+  // Whether something is left to see at the right
+  const goesOn = element => element.classList.toggle("capslit-more", element.scrollLeft + element.clientWidth < element.scrollWidth - 2);
   const mark = element => {
     const scrolls = element.clientWidth > 0 && width(element) > element.clientWidth;
     element.classList.toggle("capslit-scrolls", scrolls);
+    goesOn(element);
     if (!scrolls) {
       if (element.dataset.scrolls) for (const name of ["tabindex", "role", "aria-label", "data-scrolls"]) element.removeAttribute(name);
       return;
@@ -27,6 +30,7 @@
   // Called at first, when the window changes, when a fold opens, and when a formula is typeset
   const sizes = new ResizeObserver(entries => entries.forEach(entry => mark(entry.target)));
   for (const element of document.querySelectorAll(Object.keys(KINDS).join(", "))) sizes.observe(element);
+  document.addEventListener("scroll", event => { if (event.target.matches?.(".capslit-scrolls")) goesOn(event.target); }, {capture: true, passive: true});
 
   // On paper nothing waits until it is seen
   addEventListener("beforeprint", () => {

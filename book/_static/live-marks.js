@@ -43,10 +43,10 @@
       stroke: colour, "stroke-width": width, "stroke-dasharray": dash, "stroke-opacity": opacity, fill: "none"});
   });
 
-  // A handle of a plot to drag, or to move by the arrow keys: moved(x, y) is told where it is; place(x, y) puts it elsewhere
+  // A handle of a plot to drag, or to move by the arrow keys: moved(x, y) is told where it is; place(x, y) puts it elsewhere, `face` is what is seen
   capslit.handle = (plot, {label, x, y, colour, outline = 0, size = 8, moved}) => {
-    const mark = shape("g", {class: "handle", tabindex: 0, role: "slider", "aria-label": label, fill: colour, stroke: "var(--capslit-ink)", "stroke-width": 1.5},
-      shape("circle", {class: "reach"}), shape("path", {d: OUTLINES[outline](size)}));
+    const face = shape("path", {d: OUTLINES[outline](size), fill: colour, stroke: "var(--capslit-ink)", "stroke-width": 1.5});
+    const mark = shape("g", {class: "handle", tabindex: 0, role: "slider", "aria-label": label}, shape("circle", {class: "reach"}), face);
     const ends = [[plot.left, plot.right].map(plot.X.invert), [plot.bottom, plot.top].map(plot.Y.invert)];
     let at = [x, y];
     const place = (...to) => {
@@ -59,7 +59,7 @@
       key: (u, v) => go(...[u, v].map((steps, k) => at[k] + steps * (ends[k][1] - ends[k][0]) / 60))});
     place(x, y);
     plot.svg.append(mark);
-    return {mark, place};
+    return {mark, face, place};
   };
 
   // A plot with the same unit on both axes, whose ranges are equally long

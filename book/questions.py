@@ -42,20 +42,19 @@ class Predict(SphinxDirective):
         question, _ = self.state.inline_text(self.arguments[0], self.lineno)
         body = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, body)
-        answers = {}
-        for item in body.children[0].children:
-            words = item.children[0]
-            mark, words[0] = words[0][:3], nodes.Text(words[0][4:])
-            answers[mark == "[x]", len(answers)] = words.children
-        right = [words for (is_right, _), words in answers.items() if is_right]
-        if len(right) != 1 or not 2 <= len(answers) <= 4 or len(body.children) < 2:
+        answers = [item.children[0] for item in body.children[0].children]
+        marks = [words[0][:3] for words in answers]
+        for words in answers:
+            words[0] = nodes.Text(words[0][4:])
+        if marks.count("[x]") != 1 or not 2 <= len(answers) <= 4 or len(body.children) < 2:
             raise self.error("a question has 2 to 4 answers, one marked [x], and a reason")
         name = nodes.make_id(f"predict-{self.arguments[0]}")[:60]
         made = [html(BOX.format(name)), inline(question), html("</legend>\n")]
-        for (is_right, _), words in answers.items():
-            tag = ANSWER.format(name, " data-right" * is_right)
-            made += [html(tag), inline(words), html("</label>\n")]
-        made += [html(FOLD), inline(right[0]), html("</p>\n")]
+        for mark, words in zip(marks, answers):
+            tag = ANSWER.format(name, " data-right" * (mark == "[x]"))
+            made += [html(tag), inline(words.children), html("</label>\n")]
+        right = answers[marks.index("[x]")]
+        made += [html(FOLD), inline(right.children), html("</p>\n")]
         return [*made, *body.children[1:], html("</details>\n</fieldset>")]
 
 

@@ -18,6 +18,7 @@ import mathematics
 import metadata
 import modules
 import names
+import questions
 import search
 import sphinx.builders
 import weight
@@ -34,6 +35,7 @@ EXTENSIONS = (
     mathematics,
     modules,
     live,
+    questions,
     metadata,
     folding,
     equations,

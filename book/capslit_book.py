@@ -83,8 +83,8 @@ def read_one(app, env, added, changed, removed):
     only = os.environ.get("CAPSLIT_PAGE")
     configuration_changed = added & env.all_docs.keys()  # then everything is out of date
     if only and not configuration_changed:
-        added &= {*only.split(), env.config.root_doc}
-        changed &= set(only.split())
+        added &= {only, env.config.root_doc}
+        changed &= {only}
     return []
 
 

@@ -21,8 +21,8 @@ from capslit.experiments.scenes import (
     _Scenes,
     handwritten,
     judge,
-    learn_templates,
-    make_scenes,
+    _learn_templates,
+    _make_scenes,
     read,
 )
 
@@ -34,7 +34,7 @@ def problem():
     "Templates, and scenes drawn from them with noise."
     rng = np.random.default_rng(3)
     templates = rng.integers(LEVELS, size=(3, 4, 5))
-    return templates, make_scenes(templates, 11, 2, SHAPE, 0.1, rng).noisy
+    return templates, _make_scenes(templates, 11, 2, SHAPE, 0.1, rng).noisy
 
 
 def placed(found, i):
@@ -57,27 +57,27 @@ def test_digits_are_black_and_white_and_in_the_middle():
 def test_templates_are_twentieths_of_means_and_of_one_image():
     images = np.array([[[1, 0]], [[1, 0]], [[1, 1]], [[0, 1]]], bool)
     labels = np.array([3, 3, 3, 7])
-    assert learn_templates(images, labels, "mean").tolist() == [[[16, 8]], [[7, 13]]]
-    assert learn_templates(images, labels, "one").tolist() == [[[19, 0]], [[0, 19]]]
+    assert _learn_templates(images, labels, "mean").tolist() == [[[16, 8]], [[7, 13]]]
+    assert _learn_templates(images, labels, "one").tolist() == [[[19, 0]], [[0, 19]]]
 
 
 def test_scenes_are_black_where_the_largest_template_says_so():
     rng = np.random.default_rng(0)
     templates = np.array([[[19, 0], [5, 19]], [[10, 10], [0, 0]]])
-    made = make_scenes(templates, 4000, 2, (2, 2), 0.0, rng)
+    made = _make_scenes(templates, 4000, 2, (2, 2), 0.0, rng)
     assert np.array_equal(made.clean, made.noisy) and not made.rows.any() and not made.columns.any()
     expected = np.max(templates[made.digits], axis=1) / LEVELS
     for same in (True, False):
         pairs = (made.digits[:, 0] == made.digits[:, 1]) == same
         assert np.all(np.abs(np.mean((made.clean - expected)[pairs], axis=0)) < 0.06)
-    flipped = make_scenes(np.zeros((1, 2, 2), int), 2000, 1, (6, 6), 0.2, rng)
+    flipped = _make_scenes(np.zeros((1, 2, 2), int), 2000, 1, (6, 6), 0.2, rng)
     assert not flipped.clean.any() and abs(flipped.noisy.mean() - 0.2) < 0.01
 
 
 def test_scenes_of_given_images_count_what_is_shared():
     stamp = np.array([[[True, True], [True, False]]])
     rng = np.random.default_rng(1)
-    made = make_scenes(np.zeros((1, 2, 2), int), 30, 2, (3, 3), 0.0, rng, [stamp])
+    made = _make_scenes(np.zeros((1, 2, 2), int), 30, 2, (3, 3), 0.0, rng, [stamp])
     for i in range(30):
         covers = np.zeros((2, 3, 3), bool)
         for cover, row, column in zip(covers, made.rows[i], made.columns[i]):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEVELS', 'NONE', 'BLOCK', 'LEAST', 'TOLERANCE', 'FAINT', 'METHODS', 'BACKGROUNDS', 'ALPHAS', 'N_TRAIN', 'N_UNSEEN',
-           'SCENES', 'handwritten', 'learn_templates', 'make_scenes', 'read', 'Found', 'SceneSearch', 'judge']
+           'SCENES', 'handwritten', 'read', 'Found', 'SceneSearch', 'judge']
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-002
 import math
@@ -65,7 +65,7 @@ def _to_the_middle(inked):
 LEVELS = 20  # probabilities are twentieths, and none is 1
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-006-1
-def learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
+def _learn_templates(images: np.ndarray, labels: np.ndarray, kind: str) -> np.ndarray:
     """One template for each class.
 
     Parameters
@@ -107,7 +107,7 @@ class _Scenes(NamedTuple):
     shared: np.ndarray  # (n, J)      those of them that are black in another digit, too
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-010-1
-def make_scenes(
+def _make_scenes(
     templates: np.ndarray,
     n: int,
     n_digits: int,
@@ -501,7 +501,7 @@ N_UNSEEN = 2000  # images that are then put into scenes
 def _set_the_scene(settings, data, seed):
     "Templates, the scenes of a condition, and other scenes on which to tune."
     images = handwritten(data.train_images[:N_TRAIN], data.scale)
-    templates = learn_templates(
+    templates = _learn_templates(
         images,
         data.train_labels[:N_TRAIN],
         settings["templates"],
@@ -515,7 +515,7 @@ def _set_the_scene(settings, data, seed):
     noise = settings["noise"]
     rng = np.random.default_rng([seed, n_digits, round(1000 * noise)])
     common = n_digits, settings["shape"], noise, rng, instances
-    scenes, tuning = (make_scenes(templates, settings[n], *common) for n in ("n", "n_tuning"))
+    scenes, tuning = (_make_scenes(templates, settings[n], *common) for n in ("n", "n_tuning"))
     return templates, scenes, tuning
 
 # %% ../../nbs/experiments/scenes.ipynb #cell-039-1

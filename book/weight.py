@@ -13,9 +13,10 @@ from pages import on_every_page
 
 # Files, and the words in a page that needs them
 NEEDED = {
-    r'<script src="[^"]*design-tabs\.js.*?</script>': "sd-tab-set",
+    r"<script [^>]*design-tabs\.js.*?</script>": "sd-tab-set",
     r"<link [^>]*sphinx-design[^>]*\.css[^>]*>": 'class="sd-',
     r"<link [^>]*/live\.css[^>]*>": "capslit-live",
+    r"<link [^>]*/questions\.css[^>]*>": "capslit-question",
     r"<script [^>]*/ledger\.js.*?</script>": "claim-ledger",
     # formulas, also as texts of figures
     r"<script[^>]*(?:>window\.MathJax|/mathjax/).*?</script>": (

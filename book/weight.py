@@ -14,6 +14,9 @@ from pages import on_every_page
 # Files, and the words in a page that needs them
 NEEDED = {
     r"<script [^>]*design-tabs\.js.*?</script>": "sd-tab-set",
+    # Sphinx's search, which the book replaces, and the folds of the index of modules
+    r"<script [^>]*/sphinx_highlight\.js.*?</script>": "/searchtools.js",
+    r"<script [^>]*/doctools\.js.*?</script>": "modindextable|/searchtools.js",
     r"<link [^>]*sphinx-design[^>]*\.css[^>]*>": 'class="sd-',
     r"<link [^>]*/live\.css[^>]*>": "capslit-live",
     r"<link [^>]*/questions\.css[^>]*>": "capslit-question",

@@ -166,6 +166,7 @@ def test_card_opens_by_keyboard_and_leads_on(reader):
     page.locator("#claim-saul-2-16 > summary").focus()
     page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('#claim-saul-2-16[open] mjx-container > svg')")
+    page.locator("#claim-saul-2-16 dt").get_by_text("Checks").wait_for()  # evidence comes later
     words = page.locator("#claim-saul-2-16").inner_text()
     for part in ("Derivation", "Code", "class_probabilities", "Checks", "49 of 49 rejected"):
         assert part in words, part

@@ -24,6 +24,7 @@ LEFT_OUT = (
     r'|<a class="headerlink".*?</a>|<p class="capslit-reference">.*?</p>'
     r'|<details class="claim-trials".*?</details>|<dl class="field-list.*?</dl>'
     r'|<details class="capslit-fold" data-kind="solution">.*?</details>'
+    r'|<table class="autosummary.*?</table>'
     r"|<td\b[^>]*>[^a-zA-Z]*</td>"
 )
 FORMULA = r"\\\(.*?\\\)|\\\[.*?\\\]"
@@ -62,7 +63,7 @@ def weight(page):
     """
     if page in {*contents()[1][1], *GUIDE}:
         return 2
-    return 0.5 if page.startswith(("nbs/experiments/", "nbs/practice/api")) else 1
+    return 0.5 if page.startswith(("nbs/experiments/", "nbs/api/")) else 1
 
 
 def equations(app):

@@ -53,7 +53,7 @@ FIRST = {
     "capsule": "nbs/capsules/definition",
     "EM": "nbs/course/learning",
     "mutation testing": "nbs/proofs/mutants",
-    "interpolating_integral": "nbs/practice/api#capslit.capsules.special.interpolating_integral",
+    "interpolating_integral": "nbs/api/capsules#capslit.capsules.special.interpolating_integral",
 }
 
 

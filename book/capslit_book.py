@@ -167,8 +167,10 @@ def restructured(text):
 
 def rewrite_docstring(app, what, name, obj, options, lines):
     """Turn Markdown habits into reStructuredText and add a link to the cell of the chapter; runs
-    before napoleon.
+    before napoleon. That of a module is in the text of the page.
     """
+    if what == "module":
+        lines.clear()
     in_example = False
     for i, line in enumerate(lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))

@@ -13,18 +13,11 @@ from pathlib import Path
 
 from dependencies import module_of, modules, notebooks, public, tree
 from docutils import nodes
-from modules import documented
+from modules import definitions, documented
 from paths import ROOT
 from sphinx.addnodes import desc, pending_xref
 
 PLAIN = "capslit.capsules.plain."  # repeats names of the engine: elsewhere the engine's are meant
-
-
-def definitions(body):
-    """The public functions and classes among the statements of a module or cell."""
-    kinds = ast.FunctionDef | ast.ClassDef
-    names = [node.name for node in body if isinstance(node, kinds)]
-    return [name for name in names if not name.startswith("_")]
 
 
 def note_definitions(cell):

@@ -16,6 +16,7 @@ SITE = SETTINGS["doc_host"] + SETTINGS["doc_baseurl"]  # with the folders of all
 LATEST = f"{SITE}latest/"  # the book of the main branch, whose addresses stay
 
 
+@cache
 def contents():
     """Parts and pages of the book: [(part, [page, …]), …]; the first part has no name."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))

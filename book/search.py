@@ -18,11 +18,13 @@ from project import contents
 
 # what a reader would type and a chapter's text does not say, or says less often than others
 KEYWORDS = yaml.safe_load(Path(__file__).with_name("keywords.yml").read_text(encoding="utf-8"))
+GUIDE = ("nbs/practice/more", "nbs/practice/scale")
 LEFT_OUT = (
     r"<(script|style|svg|pre|summary)\b.*?</\1>"
     r'|<a class="headerlink".*?</a>|<p class="capslit-reference">.*?</p>'
     r'|<details class="claim-trials".*?</details>|<dl class="field-list.*?</dl>'
     r'|<details class="capslit-fold" data-kind="solution">.*?</details>'
+    r'|<table class="autosummary.*?</table>'
     r"|<td\b[^>]*>[^a-zA-Z]*</td>"
 )
 FORMULA = r"\\\(.*?\\\)|\\\[.*?\\\]"
@@ -55,6 +57,15 @@ def sections(name, page):
         yield record | {"of": title}
 
 
+def weight(page):
+    """How much a page counts: the course and the guide before other chapters, these before the
+    experiments and the reference.
+    """
+    if page in {*contents()[1][1], *GUIDE}:
+        return 2
+    return 0.5 if page.startswith(("nbs/experiments/", "nbs/api/")) else 1
+
+
 def equations(app):
     """The papers' equations, which a reader finds by their numbers."""
     for label, (docname, number) in app.env.get_domain("math").equations.items():
@@ -77,14 +88,13 @@ def write_index(app, exception):
     if exception is not None or app.builder.format != "html":
         return
     records = []
-    course = contents()[1][1]
     for name in sorted(app.env.found_docs):
         path = Path(app.outdir, f"{name}.html")
         if path.is_file():
-            found = sections(name, path.read_text(encoding="utf-8"))
-            # the course before the appendices
-            records += [one | {"course": 1} for one in found] if name in course else found
+            records += sections(name, path.read_text(encoding="utf-8"))
     records += [*equations(app), *entries(app)]
+    for record in records:
+        record["weight"] = weight(record["page"])
     data = json.dumps(records, ensure_ascii=False, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(data.encode(), 9, mtime=0)).decode()
     target = Path(app.outdir, "_static", "search-data.js")

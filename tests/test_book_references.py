@@ -10,12 +10,13 @@ import re
 from html import unescape
 
 import pytest
-from built_book import CHAPTERS, VIEWS, html, needs_built_book
+from built_book import BOOK, CHAPTERS, VIEWS, html, needs_built_book
 
 pytestmark = needs_built_book
 
 LEDGER = "nbs/proofs/ledger.html"
-APIS = ("nbs/practice/api.html", "nbs/practice/api_experiments.html")
+INDEX = "nbs/practice/api.html"  # of the reference, whose pages follow
+APIS = [name for name in CHAPTERS if name.startswith("nbs/api/")]
 SOURCES = "saul|hinton|ghahramani|routing|goessling"
 # Equations of the chapters on a source that no claim is about: what a model is, and how it is
 # computed
@@ -82,7 +83,7 @@ def exported():
                 yield module, node.name
 
 
-ENTRY = r'href="[^"]*api(?:_experiments)?\.html#([^"]+)"'
+ENTRY = r'href="[^"]*api/\w+\.html#([^"]+)"'
 
 
 def test_each_public_name_has_its_cell_its_entry_and_the_way_back():
@@ -90,7 +91,9 @@ def test_each_public_name_has_its_cell_its_entry_and_the_way_back():
 
     missing = []
     backs = set(everywhere(r'<a class="reference external" href="\.\./([^"]*#def-[^"]+)"', APIS))
-    entries = set(everywhere(r'<dt class="sig[^>]*? id="([^"]+)"', APIS))
+    entries = set(everywhere(r'<dt class="sig[^>]*? id="([^"]+)"', APIS)) & set(
+        everywhere(ENTRY, [INDEX])
+    )
     for module, name in exported():
         page = f"{chapters()[module][0]}.html"
         lines = everywhere(r'<p class="capslit-reference">.*?</p>', [page])
@@ -100,6 +103,16 @@ def test_each_public_name_has_its_cell_its_entry_and_the_way_back():
         if entry not in entries or not defined or f"../{page}#def-{name}" not in backs:
             missing.append(f"{module}.{name}")
     assert not missing
+
+
+@pytest.mark.parametrize(
+    "anchor", ["capslit.em.loop.fit", "capslit.CapsuleClassifier.fit", "module-capslit.em.loop"]
+)
+def test_addresses_from_when_the_reference_was_one_page_lead_on(readers, anchor):
+    reader = readers(site=f"{BOOK.as_uri()}/")
+    reader.page.goto(f"{reader.site}{INDEX}#{anchor}")
+    reader.page.wait_for_url(f"**/nbs/api/*.html#{anchor}")
+    assert reader.page.locator(f"[id='{anchor}']").count() == 1
 
 
 def test_names_in_the_text_lead_to_the_reference():

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
 from dependencies import modules, uses  # noqa: E402
-from modules import modules_of  # noqa: E402
+from modules import modules_of, pages  # noqa: E402
 
 import capslit  # noqa: E402
 
@@ -100,8 +100,7 @@ def generated_modules():
 
 
 def test_every_module_comes_from_a_notebook_and_is_in_the_reference():
-    pages = read("nbs/practice/api.md") + read("nbs/practice/api_experiments.md")
-    packages = re.findall(r"^% modules (\S+)$", pages, re.MULTILINE)
+    packages = [package for packages in pages().values() for package in packages]
     reference = [module for package in packages for module in modules_of(package)]
     sources = []
     for path in generated_modules():

@@ -3,6 +3,8 @@
   const FIELDS = ["name", "keywords", "title", "subtitle", "heading", "text"];
   const BOOST = {name: 12, keywords: 6, title: 6, subtitle: 2, heading: 2};
   const MOST = 30;  // pages
+  // Words of questions that say nothing of their matter
+  const EMPTY = new Set("a an are at can do does from how i in is it my of the to too what when why with".split(" "));
   const tokenize = text => text.toLowerCase().split(/[^\p{L}\p{N}_.]+|\.(?!\d)|(?<!\d)\./u).filter(Boolean);
   const root = (document.documentElement.dataset.content_root || "").replace(/^\.\//, "");
 
@@ -37,8 +39,8 @@
   };
 
   const search = (records, query) => {
-    const index = new MiniSearch({fields: FIELDS, storeFields: [...FIELDS, "page", "anchor", "of"], tokenize,
-      searchOptions: {boost: BOOST, boostDocument: id => records[id].course ? 2 : 1, prefix: term => term.length > 3, fuzzy: term => term.length > 5 ? 0.2 : false, weights: {prefix: 0.4, fuzzy: 0.2}}});
+    const index = new MiniSearch({fields: FIELDS, storeFields: [...FIELDS, "page", "anchor", "of"], tokenize, processTerm: term => EMPTY.has(term) ? null : term,
+      searchOptions: {boost: BOOST, boostDocument: id => records[id].weight, prefix: term => term.length > 3, fuzzy: term => term.length > 5 ? 0.2 : false, weights: {prefix: 0.4, fuzzy: 0.2}}});
     index.addAll(records.map((record, id) => ({id, ...record})));
     const pages = new Map();
     for (const one of index.search(query)) {

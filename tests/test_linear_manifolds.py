@@ -522,3 +522,9 @@ def test_the_best_of_short_runs_goes_on():
     X += deviation * rng.normal(size=X.shape)
     one, best = factors(3, n_init=1).fit(X), factors(3).fit(X)
     assert best.lower_bound_ > one.lower_bound_ + 3
+
+
+def test_sizes_between_doubled_ones_are_tried():
+    rng = np.random.default_rng(0)
+    X = 0.5 * rng.normal(size=(90, 3)) + 6 * np.eye(3)[np.arange(90) % 3]
+    assert factors("auto", 0).fit(X).n_components_ == 3

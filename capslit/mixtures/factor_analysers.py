@@ -156,6 +156,7 @@ def _held_out(density, X, weight, tangents, unit, shares):
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-5
 _MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))  # factors of the two sizes
 _STEPS = ((1.5, 1), (0.75, 1), (1, 1.5), (1, 0.75))
+_NEAR = ((1.25, 1), (0.75, 1), (1, 1.25), (1, 0.75))
 
 
 def _scaled(size, factor, least, largest):
@@ -163,8 +164,8 @@ def _scaled(size, factor, least, largest):
     if largest is None:
         return size
     scaled = int(size * factor)
-    if scaled == 0 and factor > 1:  # no factor grows to one
-        scaled = 1
+    if factor > 1:
+        scaled = max(scaled, size + 1)
     return max(least, min(scaled, largest))
 
 
@@ -283,6 +284,8 @@ class _Choice:
     chosen by examples left out.
     """
 
+    _near = _NEAR  # the last moves of the search for sizes
+
     def _asked_components(self):
         if self.n_components == "auto":
             return 1
@@ -368,7 +371,7 @@ def _best_size(trials, m, r, noise, tied):
         best = max(best, climb(kind, best[:2]), key=gain)
     if len(kinds) > 1:
         best = climb(best[2], best[:2], _STEPS)
-    return best
+    return climb(best[2], best[:2], trials.density._near)
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #stack-2
 def _stacked(trials, best):
@@ -507,8 +510,9 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     ----------
     n_components : int or "auto", default=1
     n_factors : int or "auto", default=2
-        "auto" doubles and halves as long as examples that are left out become likelier; see
-        Notes. Without factors (0) the features of a component are independent.
+        "auto" doubles and halves, and then takes smaller steps, as long as examples that are
+        left out become likelier; see Notes. Without factors (0) the features of a
+        component are independent.
     noise : {"diagonal", "isotropic", "auto"} or Noise, default="diagonal"
         One noise variance per feature (factor analysis), or one for all features of a
         component (probabilistic PCA). `Noise` says also how much is added and what is least.
@@ -594,8 +598,9 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     rows of X (of a stream, of a sample) are divided into five parts, equal rows into the
     same, and each is left out once. Noise is chosen among `SHARES`, and takes no more than
     one fit for each part. Each pair of sizes takes five fits: 398 examples of 30 features
-    (breast cancer) take 28 pairs, 140 fits and some fifteen seconds of one processor, more
-    with `noise` or `tied` left open. A stack weighs all that was tried by the same examples
+    (breast cancer) take 28 pairs, 140 fits and some fifteen seconds of one processor, until
+    sizes are neither doubled nor halved, and then a few smaller steps; more with `noise` or
+    `tied` left open. A stack weighs all that was tried by the same examples
     (`capslit.mixtures.stacking`), and then learns its members, up to some dozens, from all
     examples. Its density costs as much as those of all members.
 

@@ -278,6 +278,21 @@ def _described(m, r, kind):
     "Sizes and kind of noise, as they are given to an estimator."
     return f"n_components={m}, n_factors={r}, noise={kind[0]!r}, tied={kind[1]}"
 
+# %% ../../nbs/mixtures/factor_analysers.ipynb #units-2
+def _check_units(X, least):
+    "Warn of columns of centred X (n, p) that vary little compared with noise of variance `least`."
+    largest = np.nanmax(np.abs(X), axis=0)
+    varies = np.nanmin(X, axis=0) < np.nanmax(X, axis=0)
+    fine = np.flatnonzero(varies & (largest < 4 * np.sqrt(least)))
+    if len(fine):
+        names = ", ".join(map(str, fine[:5]))
+        warnings.warn(
+            f"X has columns in very different units: the least noise deviation is "
+            f"{np.sqrt(least):.2g}, but columns {names}{', …' if len(fine) > 5 else ''} vary by at "
+            f"most {np.max(largest[fine]):.2g}. Scale X first, for example by StandardScaler, and "
+            "subtract np.log(scaler.scale_).sum() from log-densities to have those of X"
+        )
+
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7-1
 class _Choice:
     """Base of `MixtureOfFactorAnalyzers`: sizes and added noise that are
@@ -308,6 +323,8 @@ class _Choice:
                     f'{name} must be None where n_components is "auto", since several '
                     f"numbers are tried; give n_components, or no {name}"
                 )
+        if as_noise(self.noise).unit is None:
+            _check_units(X, as_noise(self.noise).minimum * unit)
         settings = self._open_settings()
         if self._goes_on():  # parameters of other sizes would not fit
             for name, value in settings.items():
@@ -603,6 +620,10 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     `tied` left open. A stack weighs all that was tried by the same examples
     (`capslit.mixtures.stacking`), and then learns its members, up to some dozens, from all
     examples. Its density costs as much as those of all members.
+
+    Noise, its least variance and the start are in one unit, for one range of values such as
+    grey levels. A warning names columns in other units that vary less than the least noise;
+    standardise these.
 
     Missing values are NaN in an array, and treated as in `GaussianMixture`; what is chosen, is
     chosen by the density of the values that are given. The cost of added noise is that of a

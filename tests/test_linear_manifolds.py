@@ -1,6 +1,7 @@
 """Mixtures of linear manifolds and classes by their densities, against brute force."""
 
 import pickle
+import warnings
 from functools import partial
 
 import numpy as np
@@ -522,3 +523,26 @@ def test_the_best_of_short_runs_goes_on():
     X += deviation * rng.normal(size=X.shape)
     one, best = factors(3, n_init=1).fit(X), factors(3).fit(X)
     assert best.lower_bound_ > one.lower_bound_ + 3
+
+
+def test_sizes_between_doubled_ones_are_tried():
+    rng = np.random.default_rng(0)
+    X = 0.5 * rng.normal(size=(90, 3)) + 6 * np.eye(3)[np.arange(90) % 3]
+    assert factors("auto", 0).fit(X).n_components_ == 3
+
+
+def test_columns_in_other_units_are_named():
+    "Not those that are constant or rarely other than zero; nor where the least noise is given."
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5)) * [1e-6, 1, 1e6, 0, 0]
+    X[0, 4] = 1e4
+    gappy = np.where(rng.random(X.shape) < 0.05, np.nan, X)
+    for rows in (X, gappy):
+        for model in (factors(1, 1), factors(2, 1, noise="isotropic")):
+            with pytest.warns(UserWarning, match="columns 0, 1 vary by .*StandardScaler"):
+                model.fit(rows)
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        factors(1, 1).fit(X[:, 2:])
+        factors(1, 1).fit(X[:, :2] * [1e4, 1])
+        for noise in (Noise(minimum=0, added=1e-6), Noise(unit=1.0)):
+            factors(1, 1, noise=noise).fit(X[:, :2])

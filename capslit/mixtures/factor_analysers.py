@@ -156,6 +156,7 @@ def _held_out(density, X, weight, tangents, unit, shares):
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-5
 _MOVES = ((2, 1), (1, 2), (2, 0.5), (0.5, 1), (1, 0.5), (0.5, 2))  # factors of the two sizes
 _STEPS = ((1.5, 1), (0.75, 1), (1, 1.5), (1, 0.75))
+_NEAR = ((1.25, 1), (0.75, 1), (1, 1.25), (1, 0.75))
 
 
 def _scaled(size, factor, least, largest):
@@ -163,8 +164,8 @@ def _scaled(size, factor, least, largest):
     if largest is None:
         return size
     scaled = int(size * factor)
-    if scaled == 0 and factor > 1:  # no factor grows to one
-        scaled = 1
+    if factor > 1:
+        scaled = max(scaled, size + 1)
     return max(least, min(scaled, largest))
 
 
@@ -277,11 +278,28 @@ def _described(m, r, kind):
     "Sizes and kind of noise, as they are given to an estimator."
     return f"n_components={m}, n_factors={r}, noise={kind[0]!r}, tied={kind[1]}"
 
+# %% ../../nbs/mixtures/factor_analysers.ipynb #units-2
+def _check_units(X, least):
+    "Warn of columns of centred X (n, p) that vary little compared with noise of variance `least`."
+    largest = np.nanmax(np.abs(X), axis=0)
+    varies = np.nanmin(X, axis=0) < np.nanmax(X, axis=0)
+    fine = np.flatnonzero(varies & (largest < 4 * np.sqrt(least)))
+    if len(fine):
+        names = ", ".join(map(str, fine[:5]))
+        warnings.warn(
+            f"X has columns in very different units: the least noise deviation is "
+            f"{np.sqrt(least):.2g}, but columns {names}{', …' if len(fine) > 5 else ''} vary by at "
+            f"most {np.max(largest[fine]):.2g}. Scale X first, for example by StandardScaler, and "
+            "subtract np.log(scaler.scale_).sum() from log-densities to have those of X"
+        )
+
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-7-1
 class _Choice:
     """Base of `MixtureOfFactorAnalyzers`: sizes and added noise that are
     chosen by examples left out.
     """
+
+    _near = _NEAR  # the last moves of the search for sizes
 
     def _asked_components(self):
         if self.n_components == "auto":
@@ -305,6 +323,8 @@ class _Choice:
                     f'{name} must be None where n_components is "auto", since several '
                     f"numbers are tried; give n_components, or no {name}"
                 )
+        if as_noise(self.noise).unit is None:
+            _check_units(X, as_noise(self.noise).minimum * unit)
         settings = self._open_settings()
         if self._goes_on():  # parameters of other sizes would not fit
             for name, value in settings.items():
@@ -368,7 +388,7 @@ def _best_size(trials, m, r, noise, tied):
         best = max(best, climb(kind, best[:2]), key=gain)
     if len(kinds) > 1:
         best = climb(best[2], best[:2], _STEPS)
-    return best
+    return climb(best[2], best[:2], trials.density._near)
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #stack-2
 def _stacked(trials, best):
@@ -507,8 +527,9 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     ----------
     n_components : int or "auto", default=1
     n_factors : int or "auto", default=2
-        "auto" doubles and halves as long as examples that are left out become likelier; see
-        Notes. Without factors (0) the features of a component are independent.
+        "auto" doubles and halves, and then takes smaller steps, as long as examples that are
+        left out become likelier; see Notes. Without factors (0) the features of a
+        component are independent.
     noise : {"diagonal", "isotropic", "auto"} or Noise, default="diagonal"
         One noise variance per feature (factor analysis), or one for all features of a
         component (probabilistic PCA). `Noise` says also how much is added and what is least.
@@ -594,10 +615,15 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     rows of X (of a stream, of a sample) are divided into five parts, equal rows into the
     same, and each is left out once. Noise is chosen among `SHARES`, and takes no more than
     one fit for each part. Each pair of sizes takes five fits: 398 examples of 30 features
-    (breast cancer) take 28 pairs, 140 fits and some fifteen seconds of one processor, more
-    with `noise` or `tied` left open. A stack weighs all that was tried by the same examples
+    (breast cancer) take 28 pairs, 140 fits and some fifteen seconds of one processor, until
+    sizes are neither doubled nor halved, and then a few smaller steps; more with `noise` or
+    `tied` left open. A stack weighs all that was tried by the same examples
     (`capslit.mixtures.stacking`), and then learns its members, up to some dozens, from all
     examples. Its density costs as much as those of all members.
+
+    Noise, its least variance and the start are in one unit, for one range of values such as
+    grey levels. A warning names columns in other units that vary less than the least noise;
+    standardise these.
 
     Missing values are NaN in an array, and treated as in `GaussianMixture`; what is chosen, is
     chosen by the density of the values that are given. The cost of added noise is that of a

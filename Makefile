@@ -6,6 +6,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 export JUPYTER_PREFER_ENV_PATH := 1
+# Hundreds of processes import the same modules: they are compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The stamp's name is made from all that the installation depends on; its presence says that the environment is current.
 STAMP := $(VENV)/.installed-$(shell (cat requirements*.lock settings.ini setup.py pyproject.toml; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d ' ' -f 1)

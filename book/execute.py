@@ -14,11 +14,12 @@ import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import joblib
+import kernels
 import nbformat
 from dependencies import key, notebooks, reach, reads_notebooks, runs_here
 from nbclient import NotebookClient
@@ -27,6 +28,11 @@ from paths import ROOT, STORE, whole
 
 FOREVER = 10**9  # seconds, where nbclient insists on a limit
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+COMMON = {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+}
+FEW = 8  # notebooks, for which nothing is imported in advance
 # Estimators with their defaults draw from the generators that all share: the same in each run
 SEED = "import random, numpy; random.seed(0); numpy.random.seed(0)"
 ESCAPES = r"\x1b\[[0-9;]*m"  # colours of a terminal
@@ -132,8 +138,10 @@ def check_stderr(path, notebook):
                     raise complaint(path, cell, text)
 
 
-def execute(path, **environ):
-    """Execute one notebook and keep the result; return the seconds that it took."""
+def execute(path, server=None, **environ):
+    """Execute one notebook, in a kernel forked by `server` if one is given, and keep the result;
+    return the seconds that it took.
+    """
     made_from = key(path)
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
@@ -147,16 +155,22 @@ def execute(path, **environ):
         timeout=None,
         startup_timeout=FOREVER,
         iopub_timeout=FOREVER,
-        extra_arguments=["--log-level=ERROR", f"--IPKernelApp.exec_lines={SEED}"],
+        extra_arguments=[
+            "--log-level=ERROR",
+            "--InteractiveShell.enable_tip=False",  # it draws from the generator that SEED seeds
+            f"--IPKernelApp.exec_lines={SEED}",
+        ],
         shutdown_kernel="immediate",  # what it holds need not be taken apart
         on_cell_start=lambda cell, cell_index: begun.append(cell),
     )
-    environ |= {"OMP_WAIT_POLICY": "PASSIVE"}
-    environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    if server:
+        manager = client.create_kernel_manager()
+        manager.provisioner = kernels.Forked(parent=manager, kernel_spec=manager.kernel_spec)
+        manager.provisioner.server = server
     start = time.monotonic()
     try:
         with current_results(notebooks() if reads_notebooks(path) else []) as folder:
-            client.execute(env=os.environ | environ | {"CAPSLIT_EXECUTED": folder})
+            client.execute(env=os.environ | COMMON | environ | {"CAPSLIT_EXECUTED": folder})
     except (CellExecutionError, DeadKernelError) as error:
         raise complaint(path, begun[-1], getattr(error, "traceback", str(error))) from None
     seconds = time.monotonic() - start
@@ -174,8 +188,10 @@ def run_side_by_side(paths):
     errors = []
     jobs = min(joblib.cpu_count(), len(paths)) or 1
     environ = ONE_THREAD if jobs > 1 else {}
-    with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(execute, path, **environ): path for path in paths}
+    many = kernels.AVAILABLE and len(paths) > FEW
+    warm = kernels.Server(COMMON | environ) if many else nullcontext()
+    with warm as server, ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(execute, path, server, **environ): path for path in paths}
         try:
             for number, future in enumerate(as_completed(running), 1):
                 try:

@@ -112,11 +112,13 @@ class Reader:
         if response.status >= 400:
             self.errors.append(f"{response.status} {response.url}")
 
-    def open(self, name):
+    def open(self, name, typeset=True):
+        """A page when it has come to rest, with all its formulas, or only those in view."""
         self.page.goto(self.site + name, wait_until="load")
         self.page.evaluate(
-            "() => window.MathJax && MathJax.startup"
-            " && MathJax.startup.promise.then(() => MathJax.startup.document.lazyTypesetAll())"
+            "typeset => window.MathJax && MathJax.startup && MathJax.startup.promise"
+            ".then(() => typeset && MathJax.startup.document.lazyTypesetAll())",
+            typeset,
         )
         self.page.evaluate(
             "() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() =>"

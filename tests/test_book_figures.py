@@ -39,7 +39,7 @@ HEAVIEST = sorted(PAGES, key=lambda name: (BOOK / name).stat().st_size)[-12:]
 @together("name", ["nbs/index.html", "search.html", *HEAVIEST])
 def test_first_view_is_light(browser, site, name):
     reader = Reader(browser, site)
-    reader.open(name)
+    reader.open(name, typeset=False)
     reader.context.close()
     weight = sum(reader.loaded.values())
     heaviest = sorted(reader.loaded.items(), key=lambda item: -item[1])[:5]

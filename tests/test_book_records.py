@@ -240,7 +240,8 @@ def test_matrices_count_the_record_s_predictions(part):
 @together("name", sorted(set(EXPLORERS.values())))
 def test_explorers_start_when_they_are_opened(browser, site, name):
     reader = Reader(browser, site, 390, "dark")
-    page, parts = reader.open(name), [part for part in EXPLORERS if EXPLORERS[part] == name]
+    page = reader.open(name, typeset=False)
+    parts = [part for part in EXPLORERS if EXPLORERS[part] == name]
     page.evaluate(
         "() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open ="
         " true; })"

@@ -155,7 +155,7 @@ def reader(request, readers):
 
 
 def test_ledger_filters(reader):
-    page = reader.open(LEDGER)
+    page = reader.open(LEDGER, typeset=False)
     shown = page.locator(".claim-card:visible")
     everything = shown.count()
     page.locator("select[name=source]").select_option("saul")
@@ -175,7 +175,7 @@ def test_ledger_filters(reader):
 
 
 def test_card_opens_by_keyboard_and_leads_on(reader):
-    page = reader.open(LEDGER)
+    page = reader.open(LEDGER, typeset=False)
     page.locator("#claim-saul-2-16 > summary").focus()
     page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('#claim-saul-2-16[open] mjx-container > svg')")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
 
 import execute  # noqa: E402
+import kernels  # noqa: E402
 from conftest import WORKER  # noqa: E402
 from dependencies import notebooks, runs_here  # noqa: E402
 
@@ -96,7 +97,10 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
     project.write("capslit/deep.py", "from .deeper import least\ndepth = least + 1\n")
     project.write("capslit/deeper.py", "least = 1\n")
     project.write("results/a.json", "1")
-    draws = "import numpy\nassert numpy.random.rand() == numpy.random.RandomState(0).rand()"
+    draws = (
+        "import random, numpy\nassert numpy.random.rand() == numpy.random.RandomState(0).rand()"
+        "\nassert random.random() == random.Random(0).random()"
+    )
     project.write("nbs/free.ipynb", ["# Words", draws])  # without a seed, yet the same each time
     project.write("nbs/part/user.ipynb", ["#| hide\nfrom capslit import depth", "depth"])
     project.write(
@@ -134,3 +138,39 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
         (tmp_path / "nbs" / f"{name}.ipynb").unlink()
     project.write("requirements.lock", "numpy==2.0")
     assert project.execute()[::2] == (0, ["free", "record", "user"])
+
+
+@pytest.mark.skipif(not kernels.AVAILABLE, reason="kernels are forked on Linux only")
+def test_forked_kernels_share_nothing_but_what_is_imported(tmp_path):
+    """Each notebook begins as if it were alone, and may leave what it likes; one that dies harms
+    none.
+    """
+    project = Project(tmp_path)
+    begin = (
+        "import os, random, subprocess, sys\n"
+        "assert 'sympy' in sys.modules, 'not forked'\n"
+        "assert len(os.listdir(f'/proc/{os.getppid()}/task')) == 1, 'threads'\n"
+        "loaded = {name.split('.')[0] for name in sys.modules}\n"
+        "apart = {'capslit', 'kernels', 'execute', 'numba', 'torch', 'distributed'}\n"
+        "assert not loaded & apart, loaded & apart\n"
+        "assert 'matplotlib.pyplot' not in sys.modules and not hasattr(random, 'left')\n"
+        "import numpy\n"
+        "assert numpy.random.rand() == numpy.random.RandomState(0).rand()\n"
+        "assert random.random() == random.Random(0).random()\n"
+        "assert subprocess.run(['false']).returncode == 1\n"
+        "assert 'LEFT' not in os.environ and os.environ['OMP_NUM_THREADS'] == '1'\n"
+        "assert not any(path.endswith('book') for path in sys.path)\n"
+        "os.environ['LEFT'] = random.left = 'a trace'\n"
+        "os.path.basename(os.getcwd())"
+    )
+    figure = "import matplotlib.pyplot as plt\nplt.plot([1, 2]);"
+    for i in range(execute.FEW):
+        project.write(f"nbs/part/free{i}.ipynb", [begin, figure])
+    project.write("nbs/dies.ipynb", ["import os\nos._exit(1)"])
+    project.write("nbs/wrong.ipynb", ["1 / 0"])
+    status, said, executed = project.execute()
+    assert status == 1 and executed == [f"free{i}" for i in range(execute.FEW)], said
+    assert "nbs/dies.ipynb, cell " in said and "ZeroDivisionError" in said
+    shown = [outputs(tmp_path, f"part/{name}") for name in executed]
+    assert {folder.data["text/plain"] for folder, _ in shown} == {"'part'"}
+    assert all("image/png" in figure.data for _, figure in shown)

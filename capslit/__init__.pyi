@@ -1,5 +1,6 @@
 from .capsules.classifier import CapsuleClassifier as CapsuleClassifier
 from .capsules.table_classifier import TableClassifier as TableClassifier
+from .capsules.settings import Custom as Custom
 from .capsules.settings import Dropout as Dropout
 from .capsules.settings import Incremental as Incremental
 from .capsules.settings import Lasso as Lasso
@@ -8,6 +9,7 @@ from .capsules.settings import Polynomial as Polynomial
 from .capsules.settings import RBF as RBF
 from .capsules.settings import Reconstruction as Reconstruction
 from .capsules.settings import Schedule as Schedule
+from .capsules.settings import Search as Search
 from .capsules.settings import Stepwise as Stepwise
 from .composition.estimator import CompositionalModel as CompositionalModel
 from .factorial.e_steps import Gibbs as Gibbs

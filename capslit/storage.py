@@ -28,6 +28,10 @@ import numpy as np
 class StorageError(OSError, ValueError):
     "A file could not be read or written; the message names the file and the remedy."
 
+
+class _NotFound(StorageError, FileNotFoundError):
+    "There is no such file or folder."
+
 # %% ../nbs/storage.ipynb #cell-005
 REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space, or choose another folder",
@@ -40,7 +44,7 @@ REMEDIES = {
     ),
     errno.EPERM: "the operation is not permitted; choose a folder that you may write to",
     errno.EROFS: "the file system is read-only; choose a folder that you may write to",
-    errno.ENOENT: "there is no such folder and it cannot be made; check the spelling",
+    errno.ENOENT: "there is no such folder; make it first, or check the spelling",
     errno.ENOTDIR: "a part of this path is a file, not a folder; choose another folder",
     errno.EEXIST: "a part of this path is a file, not a folder; choose another folder",
     errno.EISDIR: "this is a folder; give the name of a file",
@@ -56,7 +60,8 @@ def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> 
     reason = REMEDIES.get(error.errno, error.strerror or str(error))
     if verb == "read" and error.errno == errno.ENOENT:
         reason = "there is no such file; check the name"
-    return StorageError(f"cannot {verb} {os.fspath(path)}: {reason}")
+    kind = _NotFound if error.errno == errno.ENOENT else StorageError
+    return kind(f"cannot {verb} {os.fspath(path)}: {reason}")
 
 # %% ../nbs/storage.ipynb #cell-007-2
 @contextmanager
@@ -96,13 +101,12 @@ def atomic_write(path: str | PathLike) -> Iterator[BinaryIO]:
     """A binary file to write to, which appears as `path` when the `with` block ends without an
     error.
 
-    Missing folders are made. StorageError if the disk is full, the folder is not writable and the
-    like; `path` is then as before.
+    StorageError if there is no such folder, the disk is full and the like; `path` is then as
+    before.
     """
     path = Path(path).expanduser()
     part = _temporary(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "Is a directory")
         with open(part, "xb") as file:
@@ -131,7 +135,11 @@ def _same_file(path, other):
 
 
 def check_separate(path: str | PathLike, *others: str | PathLike) -> None:
-    "StorageError if `path`, which is to be written, names one of the files `others`."
+    """StorageError if `path`, which is to be written, is in no folder or names one of the files
+    `others`.
+    """
+    with storage_context(path, "write"):
+        Path(path).expanduser().parent.stat()
     for other in others:
         if _same_file(path, other):
             raise StorageError(

@@ -12,7 +12,7 @@ __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distri
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import wraps
@@ -460,7 +460,8 @@ def input_problem(name: str, X: Any, nan: bool = False) -> str | None:
 
 _NO_NUMBERS = {
     "dates or times": (
-        "make numbers of them first, such as the days since the earliest, or month and weekday"
+        "make numbers of them first, such as the days since the earliest, or month and weekday, or"
+        " pass a data frame to capslit.capsules.TableClassifier, which reads dates"
     ),
     "objects of the type": "make numbers of them first",
 }
@@ -472,6 +473,29 @@ def _listed(columns):
         words += f" and {len(columns) - 5} more"
     return f"the column{'s' * (len(columns) > 1)} {words}"
 
+# %% ../nbs/validation.ipynb #cell-018-d-b
+def _check_table(name, X):
+    "TypeError or ValueError, with the remedy, for what does not look like a table."
+    ndim = getattr(X, "ndim", 2)
+    if ndim == 1 and hasattr(X, "to_frame"):
+        raise ValueError(
+            f"{name} is a {type(X).__name__}, which has one dimension instead of two; pass"
+            f" frame.iloc[[0]] for one row of a frame, or {name}.to_frame() for one column"
+        )
+    if ndim > 2:
+        raise ValueError(
+            f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass"
+            f" {name}.reshape(len({name}), -1)"
+        )
+    is_array = any(hasattr(X, attribute) for attribute in ("shape", "__array__", "__dataframe__"))
+    is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
+    is_rows = is_list and not isinstance(next(iter(X), None), Mapping)
+    if not is_array and not is_rows:
+        raise TypeError(
+            f"{name} is a {type(X).__name__}{' of dicts' * is_list}, not a table; pass an array"
+            " (n_samples, n_features) or a data frame"
+        )
+
 # %% ../nbs/validation.ipynb #cell-018-e
 def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options: Any) -> Any:
     """What scikit-learn's `validate_data` makes of X, called `name`, and of y; an error names the
@@ -479,23 +503,20 @@ def validate_inputs(estimator: Any, X: Any, *y: Any, name: str = "X", **options:
     """
     from sklearn.utils.validation import validate_data
 
-    kinds = [
-        getattr(dtype, "kind", None) for dtype in getattr(X, "dtypes", [getattr(X, "dtype", None)])
-    ]
+    _check_table(name, X)
+    dtypes = getattr(X, "dtypes", [getattr(X, "dtype", None)])
+    kinds = [getattr(dtype, "kind", None) for dtype in dtypes]
     if "m" in kinds or "M" in kinds:  # scikit-learn would take dates for whole numbers
         raise ValueError(input_problem(name, X))
-    if getattr(X, "ndim", 2) > 2:
-        raise ValueError(
-            f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass"
-            f" {name}.reshape(len({name}), -1)"
-        )
+    if not kinds:  # a frame without columns, which it refuses as an array
+        X = np.asarray(X)
     try:
         return validate_data(estimator, X, *y, **options)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         # the columns are searched only now: it takes longer than the check
         values = "NaN|infinity|convert string|strings|NAType|array element"
         problem = None
-        if isinstance(error, TypeError) or re.search(values, str(error)):
+        if not isinstance(error, ValueError) or re.search(values, str(error)):
             allowed = options.get("ensure_all_finite") == "allow-nan"
             problem = input_problem(name, X, nan=allowed)
         if problem is None:

@@ -320,7 +320,7 @@ ESTIMATORS = {
         settings=each(
             priors=[[0.5, 0.5], [0.5, 0.5, 0.5], [1.0, 0, 0], "equal", [nan, 0.5, 0.5]],
             density=[3, GaussianMixture],
-            cv=[1],
+            cv=[1, N],
         ),
         fits=(
             *each(tangents=[T, "many"]),

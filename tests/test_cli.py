@@ -479,7 +479,7 @@ def test_a_model_of_a_frame_reads_files_and_one_column_is_no_plural(tmp_path, ru
     one.write_text("size;y\n" + "".join(f"{x};{c}\n" for x, c in zip(sizes, y)))
     out = run("fit", one, "--target", "y", "--out", "one.npz")[1]
     assert "24 rows; columns: 1 of numbers; 2 classes of 'y'" in out
-    assert_refused(run("predict", "bare.npz", one), "X has no column 'x0', which the model needs")
+    assert_refused(run("predict", "bare.npz", one), "has learned from an array: pass X.to_numpy()")
 
 
 def test_files_that_are_no_models(tmp_path, run, learned):

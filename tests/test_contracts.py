@@ -8,6 +8,7 @@ and what it refuses. (Files: `test_saving`; functions and tables: `test_robustne
 import inspect
 import os
 import pickle
+import re
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -104,6 +105,15 @@ def having(argument):
 def test_every_estimator_has_its_entry():
     names = {type(entry.estimator).__name__ for entry in ESTIMATORS.values()}
     assert {name for name in capslit.__all__ if hasattr(getattr(capslit, name), "fit")} <= names
+
+
+@rows()
+def test_every_fitted_attribute_is_documented(entry, model):
+    model.fit(pd.DataFrame(entry.X, columns=list("abcd")), entry.y)
+    section = inspect.getdoc(type(model)).partition("Attributes\n---")[2].partition("\nNotes\n")[0]
+    heads = " ".join(re.findall(r"^\w.*?(?= :|$)", section, re.MULTILINE))
+    fitted = {name for name in vars(model) if re.fullmatch(r"[a-z]\w*_", name)}
+    assert fitted and fitted <= set(re.findall(r"\w+", heads))
 
 
 # ── any form of array
@@ -351,9 +361,14 @@ def wrong_inputs(model, good):
     if not tags.sparse:
         wrong += [form(good) for form in (sp.csr_matrix, sp.csc_array, sp.coo_matrix)]
     wrong += [good[0], good[:0], good[:, :0], good + 1j, np.full((len(good), P), "one")]
+    wrong += [{"a": good[:, 0]}, 3.0, np.array(3.0), good[0].tolist(), iter(good)]
+    wrong += [pd.DataFrame(good)[[]], np.full((len(good), P), 10**400, dtype=object)]
     for bad in (*wrong, None, "text", [[1], [1, 2]]):
         yield bad, "X"
     yield good[:, :, None], r"pass X\.reshape"
+    frame = pd.DataFrame(good)
+    yield frame.iloc[0], r"pass frame\.iloc\[\[0\]\]"
+    yield frame[0], r"X\.to_frame\(\)"
 
 
 def wrong_fits(entry, model, method="fit"):

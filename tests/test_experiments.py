@@ -82,7 +82,7 @@ def test_a_full_disk_ends_a_run_with_one_error(tmp_path, monkeypatch):
 
 
 def test_a_record_comes_back_and_damage_is_refused(tmp_path, record):
-    path = tmp_path / "new" / "folder" / "record.json"
+    path = tmp_path / "record.json"
 
     def fresh():
         records._save_record(path, record)

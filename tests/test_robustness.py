@@ -394,6 +394,18 @@ def test_what_helps_is_said():
             getattr(pairs, method)(GOOD, LABELS)
 
 
+def test_more_folds_than_examples_of_a_class_are_warned_of():
+    y = np.where(np.arange(len(X)) < 2, "rare", "usual")
+    said = r"cv=3 is more than class (rare|usual) has examples, \d: .* pass a smaller cv"
+    for n in (len(X), 3):  # also where there are too few rows for any folds
+        with pytest.warns(UserWarning, match=said):
+            CapsuleClassifier().fit(X[:n], y[:n])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "cv=")
+        CapsuleClassifier(cv=2).fit(X, y)
+        CapsuleClassifier(1, **SIMPLE).fit(X[:3], y[:3])  # nothing is selected
+
+
 def test_other_classes_or_shapes_are_no_warm_start_and_change_nothing():
     model = CapsuleClassifier(1, **SIMPLE, warm_start=True).fit(GOOD, LABELS)
     before, names = vars(model).copy(), np.array(["no", "yes"])

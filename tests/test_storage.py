@@ -97,12 +97,17 @@ def test_paths_that_cannot_be(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
     paths = {"file/a.json": "not a folder", "folder": "is a folder", "n" * 300: "too long"}
+    paths |= {"new/a.json": "there is no such folder; make it first"}
     for path, words in (paths | {"\0": "null"}).items():
         with pytest.raises((StorageError, ValueError), match=words):
             save_json(tmp_path / path, 1)
     for read in (load_arrays, load_json):
         with pytest.raises(StorageError, match=tmp_path.name):
             read(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            read(tmp_path / "new")
+    with pytest.raises(FileNotFoundError):
+        save_arrays(tmp_path / "new" / "a.npz", OLD, META)
 
     def refuse(path, mode="r", *args, **kwargs):
         if "x" in mode:

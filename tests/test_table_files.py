@@ -409,7 +409,8 @@ def test_columns_that_nothing_can_be_learned_from(change, said):
 
 def test_new_frames():
     frame, y = mixed()
-    frame = frame.assign(x=frame["x"].fillna("p"))  # no gap in fit
+    days = pd.date_range("2026-01-01", periods=len(frame))
+    frame = frame.assign(x=frame["x"].fillna("p"), day=days)  # no gap in fit
     model = plain().fit(frame, y)
     with pytest.raises(ValueError, match="2 columns of X are called 'w'"):
         model.predict(pd.concat([frame, frame[["w"]]], axis=1))
@@ -422,6 +423,32 @@ def test_new_frames():
         found = model.predict_proba(frame.assign(x=frame["x"].mask(first, "new")))
     known, notes = noted(model.predict_proba, frame.assign(x=frame["x"].mask(first, None)))
     assert np.array_equal(found, known) and notes == []
+    shuffled = frame[frame.columns[::-1]].assign(more=1)
+    assert np.array_equal(model.predict_proba(shuffled), model.predict_proba(frame))
+    for kind in ("number", "date"):
+        (name, *_) = (column.name for column in model.columns_ if column.kind == kind)
+        for other in (pd.Timestamp(0), pd.Timedelta(1), 1j) if kind == "number" else (2024, 1.5):
+            with pytest.raises(ValueError, match=f"column '{name}' must hold {kind}s"):
+                model.predict(frame.assign(**{name: other}))
+        empty = frame.assign(**{name: None})
+        for nothing in (np.nan, pd.NaT):
+            found = model.predict_proba(frame.assign(**{name: nothing}))
+            assert np.array_equal(found, model.predict_proba(empty))
+    for wrong in (frame[[]], frame[:0]):
+        with pytest.raises(ValueError, match="X has shape .* at least one row"):
+            model.predict(wrong)
+
+
+def test_arrays_after_frames_and_frames_after_arrays():
+    frame = pd.DataFrame({"a": [1.0, 2, 8, 9], "b": [2.0, 1, 9, 8]})
+    y, array = [0, 0, 1, 1], frame.to_numpy()
+    model = plain().fit(frame, y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but TableClass"):
+        assert np.array_equal(model.predict_proba(array), model.predict_proba(frame))
+    levels = frame.set_axis(pd.MultiIndex.from_product([["a"], ["b", "c"]]), axis=1)
+    assert plain().fit(levels, y).score(levels, y) == 1
+    with pytest.raises(ValueError, match=r"'x0', .* an array: pass X\.to_numpy"):
+        plain().fit(array, y).predict(frame)
 
 
 def test_arrays_of_text_and_enormous_numbers_without_names():

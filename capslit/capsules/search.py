@@ -1138,6 +1138,18 @@ def _alpha_without_folds(candidates, data, examples):
     return None
 
 
+def _warn_of_few(cv, classes, y):
+    "Warn if a class has fewer examples than there are folds."
+    present, counts = np.unique(y, return_counts=True)
+    fewest = np.argmin(counts)
+    if counts[fewest] < cv:
+        warnings.warn(
+            f"cv={cv} is more than class {classes[present[fewest]]} has examples,"
+            f" {counts[fewest]}: what folds select is uncertain; pass a smaller cv, more examples"
+            " of the class, or values of alpha, sharpness and kernel"
+        )
+
+
 def _n_columns(data, maps):
     "Columns of the inputs beside the most features."
     n_features = [features.root.shape[1] for features in maps if features is not None]
@@ -1157,6 +1169,7 @@ def choose(space: SearchSpace, data: TrainingData) -> Choice:
     if candidates.number == 1 and not space.wants_sharpness:
         return _enlarged(space, data, choice, n, rng)
     if isinstance(space.folds, Integral):
+        _warn_of_few(space.folds, data.classes, examples.y)
         fold = _fold_numbers(examples.y, min(space.folds, n), rng)
     else:
         fold = _renumbered(data.of_rows(space.folds())[numbers])

@@ -24,12 +24,14 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
     """Classification of the rows of a data frame with numbers, dates, words and gaps.
 
     `fit` takes a frame of pandas or polars or a table of Arrow as it is. New frames have the same
-    columns, in any order. Arrays hold numbers, with NaN for gaps.
+    columns, in any order; others are ignored. Arrays hold numbers, with NaN for gaps.
 
     Parameters
     ----------
     classifier : estimator, optional
-        By default `CapsuleClassifier()`. Only with one of capslit can the model be saved.
+        By default `CapsuleClassifier()`. Its parameters are set there:
+        `TableClassifier(CapsuleClassifier(alpha=0.1))`. Only with one of capslit can the model be
+        saved.
     random_state : int, RandomState or None
         Of the default classifier.
 
@@ -82,14 +84,15 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         "X as a data frame of pandas; its names are kept on `reset`."
         frame = as_frame(X)
         if frame is None:
-            # an array may follow a frame: its columns are those of the frame, in order
-            with error_context("X"), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "X does not have valid feature names")
+            # after a frame, scikit-learn warns: its columns are those of the frame, in order
+            with error_context("X"):
                 options = {"dtype": np.float64, "ensure_all_finite": False}
                 X = validate_inputs(self, X, reset=reset, **options)
             numbered = [f"x{k}" for k in range(X.shape[1])]
             names = getattr(self, "feature_names_in_", numbered)
             return import_pandas().DataFrame(X, columns=names)
+        if 0 in frame.shape:
+            raise ValueError(f"X has shape {frame.shape}; pass at least one row and one column")
         if reset:
             self.n_features_in_ = frame.shape[1]
             self.feature_names_in_ = np.array(frame.columns, dtype=object)
@@ -101,9 +104,12 @@ class TableClassifier(Saved, ClassifierMixin, BaseEstimator):
         X = self._frame(X)
         missing = [column.name for column in self.columns_ if column.name not in X]
         if missing:
+            remedy = "Add what is missing, empty where nothing is known"
+            if not hasattr(self, "feature_names_in_"):
+                remedy = "The model has learned from an array: pass X.to_numpy()"
             raise ValueError(
                 f"X has no column {shortlist(missing)}, which the model needs; its columns are "
-                f"{shortlist(X.columns, 40)}. Add what is missing, empty where nothing is known"
+                f"{shortlist(X.columns, 40)}. {remedy}"
             )
         with error_context("X"):
             return np.hstack([column.encode(X[column.name]) for column in self.columns_])

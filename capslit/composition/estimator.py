@@ -469,6 +469,8 @@ class CompositionalModel(_FittedExperts, EMEstimator, Saved, BaseEstimator):
         templates, which are kept, need not be a place where the steps rest.
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective`, summed over the images, before each step.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

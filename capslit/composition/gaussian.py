@@ -433,6 +433,8 @@ class GaussianCompositionalModel(_FittedMeans, EMEstimator, Saved, BaseEstimator
     converged_ : bool
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` and `objective`, summed over the examples, before each step.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

@@ -23,7 +23,8 @@ def as_frame(X: Any) -> Any:
         X = X.to_pandas()
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         return None
-    frame = X.drop(columns=list(index_columns(X.columns))).rename(columns=str)
+    frame = X.drop(columns=list(index_columns(X.columns)))
+    frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
     check_names(frame.columns, "columns of X")
     is_text = import_pandas().api.types.is_string_dtype  # of object columns, too
     texts = {name: clean_text(frame[name]) for name in frame if is_text(frame[name].dtype)}
@@ -104,11 +105,18 @@ _READERS = {
 
 # %% ../../nbs/data/columns.ipynb #columns-010
 _LARGEST = 1e150  # its square has room for a sum over examples
+_NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "boolean"}
+_TIMES = {"datetime64", "datetime", "date", "period"}
+# what pandas would read as dates, or as numbers, without a word
+_OTHERS = {"date": _NUMBERS, "number": _TIMES | {"timedelta64", "timedelta", "complex"}}
 
 
 def _read(name, kind, form, entries):
     "The features (n, k) of a column, NaN where an entry is missing."
-    values = _READERS[kind](entries, form)
+    if import_pandas().api.types.infer_dtype(entries, skipna=True) in _OTHERS.get(kind, ()):
+        values = np.full((len(entries), 1), np.nan)
+    else:
+        values = _READERS[kind](entries, form)
     unread = entries[entries.notna().to_numpy() & np.isnan(values[:, 0])]
     if len(unread) and kind == "word":
         warnings.warn(
@@ -131,8 +139,6 @@ def _read(name, kind, form, entries):
     return values
 
 # %% ../../nbs/data/columns.ipynb #columns-013
-_NUMBERS = {"integer", "floating", "mixed-integer-float", "decimal", "boolean"}
-_TIMES = {"datetime64", "datetime", "date", "period"}
 _WORDS = {"string", "categorical", "mixed-integer", "empty", "interval"}
 _NUMBER_WITH_MARKS = re.compile(r"[+-]?\d[\d., ']*")
 

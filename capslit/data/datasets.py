@@ -33,7 +33,7 @@ from ..validation import as_floating, check_number, check_shape, check_type, che
 from ..em.statistics import accumulate, blocks
 from .open import as_source
 from .sources import Source, check_same
-from ..storage import StorageError, atomic_write, storage_error
+from ..storage import StorageError, atomic_write, storage_context, storage_error
 
 # %% ../../nbs/data/datasets.ipynb #cell-004
 @dataclass(frozen=True)
@@ -441,7 +441,10 @@ def fetch(
         folder = folders[0]
     try:
         # the file is opened first: a folder that cannot be written to is known before the download
-        with atomic_write(folder / source.path) as file:
+        path = folder / source.path
+        with storage_context(path, "write"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
             content, arrays = _download(source)
             file.write(content)
     except DatasetError as error:

@@ -432,6 +432,8 @@ class SharedCapsuleClassifier(CapsuleClassifier):
     image_shape_ : (int, int)
     classes_, intercept_, capsule_dims_, history_, n_iter_, alpha_, sharpness_
         As in `CapsuleClassifier`.
+    architecture_, capsule_dim_, kernel_features_, balance_, cv_results_
+        As there, where nothing is selected: "multiclass", the parameter, None, None and {}.
     n_features_in_ : int
     feature_names_in_ : array, if the inputs had names
     """

@@ -613,9 +613,11 @@ def _check_run(data, profile, seed, loaders=LOADERS):
 
 # %% ../../nbs/experiments/records.ipynb #cell-027
 def _check_folder(out):
-    "Raise StorageError unless files can be written to the folder `out`."
+    "Make the folder `out`; StorageError unless files can be written to it."
     # Now, not after hours of learning
     probe = Path(out).expanduser() / f".probe-{os.getpid()}"
+    with storage_context(out, "write"):
+        probe.parent.mkdir(parents=True, exist_ok=True)
     try:
         with atomic_write(probe):
             pass
@@ -863,6 +865,7 @@ def perform(
         kept = {}
     bench = Bench(images, profile, seed, path, verbose, report, {}, records, _prepare_once(report))
     folder = path.with_suffix(".parts")
+    _check_folder(folder)
     results = _run_parts(experiment, parts, bench, settings, folder, code, kept) | retired
     outcomes = {part: outcome for part, (outcome, _) in results.items()}
     arrays = {

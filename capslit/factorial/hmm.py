@@ -373,6 +373,8 @@ class FactorialHMM(_ChainsStates, Saved, BaseEstimator):
     converged_ : bool
     n_parameters_ : int
         Free parameters, as `bic` and `aic` count them.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

@@ -562,6 +562,8 @@ class FactorialVectorQuantizer(_DensityMixin, Saved, BaseEstimator):
     converged_ : bool
     history_ : dict of (n_iter_,) arrays
         `log_likelihood` (or its bound) and `objective`, summed over the examples.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

@@ -453,6 +453,8 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
     levels_ : list of (count,) arrays
         Sorted log-densities of each class's own examples, by which `rejects` knows a low
         density.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----
@@ -608,6 +610,8 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         if self.cv is None:
             return None
         n = np.count_nonzero(members)
+        hint = f"a class has {n} examples"
+        check_number("cv", self.cv, at_least=2, at_most=n, integer=True, hint=hint)
         return list(
             KFold(
                 self.cv,

@@ -505,6 +505,8 @@ class GaussianMixture(
         `log_likelihood` and `objective` (less the penalty), summed over the examples.
     n_parameters_ : int
         Free parameters, as `bic` and `aic` count them.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

@@ -608,6 +608,8 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
         `lower_bound_` is the mean log-density of examples left out (with a warning that of
         training examples, where too few are distinct), `n_iter_` the sum over members
         and `history_` that of the heaviest.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

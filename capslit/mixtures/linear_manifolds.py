@@ -462,6 +462,8 @@ class MixtureOfPCA(_Mixture):
         largest term if hard). It is not a log-density.
     n_iter_, converged_, history_
         As in `MixtureOfFactorAnalyzers`.
+    n_features_in_ : int
+    feature_names_in_ : array, if the inputs had names
 
     Notes
     -----

@@ -602,6 +602,10 @@ class TangentDistanceClassifier(ClassifierMixin, _Search):
     image_shape_ : (int, int)
     examples_ : (n, n_features) array
         Smoothed training images, divided by `scale_`, less their mean `middle_`.
+    scale_ : float
+    middle_ : (n_features,) array
+    labels_ : (n,) integer array
+        Their classes, as indices into `classes_`.
     bases_ : (J, n, n_features) array
         Their tangent planes.
     n_features_in_ : int

@@ -170,15 +170,16 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, undisturbed):
 
 @posix
 def test_an_experiment_of_many_parts_killed_again_and_again(tmp_path, quick_record):
-    words = ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out", tmp_path)
+    folder = tmp_path / "new"  # which the command makes
+    words = ("reproduce", "figure8", "--profile", "quick", "--quiet", "--out", folder)
     whole = quick_record("figure8")
-    record, parts = tmp_path / whole.name, tmp_path / "figure8-digits-quick.parts"
+    record, parts = folder / whole.name, folder / "figure8-digits-quick.parts"
     for done in (1, 3):  # killed when so many parts are finished, and the next is under way
         killed = run_python(SIGNALLED, "SIGKILL", done, 1, *words)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         assert len(list(parts.glob("*.npz"))) == done and not record.exists()
     assert capslit_command(*words).returncode == 0
-    assert names(tmp_path) == [record.name, record.with_suffix(".npz").name]
+    assert names(folder) == [record.name, record.with_suffix(".npz").name]
     assert record.with_suffix(".npz").read_bytes() == whole.with_suffix(".npz").read_bytes()
 
 

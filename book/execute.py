@@ -188,7 +188,7 @@ def run_side_by_side(paths):
     errors = []
     jobs = min(joblib.cpu_count(), len(paths)) or 1
     environ = ONE_THREAD if jobs > 1 else {}
-    many = kernels.AVAILABLE and len(paths) > FEW
+    many = kernels.AVAILABLE and jobs > 1 and len(paths) > FEW
     warm = kernels.Server(COMMON | environ) if many else nullcontext()
     with warm as server, ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(execute, path, server, **environ): path for path in paths}

@@ -9,11 +9,11 @@ package only uses where it is loaded (numba, PyTorch, Dask).
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from threading import Lock
 
 from jupyter_client.provisioning import LocalProvisioner
@@ -31,21 +31,25 @@ ENVIRONMENT = {
 
 def serve():
     """Import, then fork a kernel for each line."""
-    del sys.path[0]  # this folder
+    with suppress(ValueError):
+        sys.path.remove(str(Path(__file__).parent))
     for name in MODULES.split():
         import_module(name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing is left of a kernel that has ended
     for line in sys.stdin:
-        if not os.fork():
+        try:
+            pid = os.fork()
+        except OSError as error:  # the machine has no room for another process
+            print(error, flush=True)
+            continue
+        if not pid:
             return become_kernel(*json.loads(line))
+        print(pid, flush=True)
 
 
 def become_kernel(arguments, environ, folder):
     """Go on as `python -m ipykernel_launcher`, as if just begun."""
     os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    print(os.getpid(), flush=True)
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.clear()
@@ -74,7 +78,10 @@ class Server(subprocess.Popen):
         """The process of a new kernel."""
         with self.lock:
             print(json.dumps(request), file=self.stdin, flush=True)
-            return Process(int(self.stdout.readline()))
+            answer = self.stdout.readline()
+        if not answer.strip().isdigit():
+            raise RuntimeError(f"no kernel could be started: {answer or 'the server has ended'}")
+        return Process(int(answer))
 
 
 class Process:
@@ -86,11 +93,12 @@ class Process:
         self.pid = pid
 
     def poll(self):
-        """None while it runs."""
+        """None while it runs; a process that has ended is kept until the server ends."""
         try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
             return 0
+        return 0 if state in "ZX" else None
 
     wait = poll
 

@@ -139,7 +139,8 @@ def check_separate(path: str | PathLike, *others: str | PathLike) -> None:
     `others`.
     """
     with storage_context(path, "write"):
-        Path(path).expanduser().parent.stat()
+        # a file in the place of the folder is refused, too
+        os.stat(os.path.join(Path(path).expanduser().parent, ""))
     for other in others:
         if _same_file(path, other):
             raise StorageError(

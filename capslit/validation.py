@@ -12,11 +12,11 @@ __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distri
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import wraps
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -487,12 +487,10 @@ def _check_table(name, X):
             f"{name} has shape {tuple(X.shape)}, but each example must be a row; pass"
             f" {name}.reshape(len({name}), -1)"
         )
-    is_array = any(hasattr(X, attribute) for attribute in ("shape", "__array__", "__dataframe__"))
-    is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
-    is_rows = is_list and not isinstance(next(iter(X), None), Mapping)
-    if not is_array and not is_rows:
+    of_dicts = isinstance(X, list | tuple) and isinstance(next(iter(X), None), Mapping)
+    if X is None or of_dicts or isinstance(X, (str, bytes, Number, Mapping, Set, Iterator)):
         raise TypeError(
-            f"{name} is a {type(X).__name__}{' of dicts' * is_list}, not a table; pass an array"
+            f"{name} is a {type(X).__name__}{' of dicts' * of_dicts}, not a table; pass an array"
             " (n_samples, n_features) or a data frame"
         )
 

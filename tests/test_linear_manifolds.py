@@ -544,5 +544,5 @@ def test_columns_in_other_units_are_named():
     with warnings.catch_warnings(action="error", category=UserWarning):
         factors(1, 1).fit(X[:, 2:])
         factors(1, 1).fit(X[:, :2] * [1e4, 1])
-        for noise in (Noise(minimum=0, added=1e-6), Noise(unit=1.0)):
+        for noise in (Noise(minimum=0, added=1e-6), Noise(minimum=0.1), Noise(unit=1.0)):
             factors(1, 1, noise=noise).fit(X[:, :2])

@@ -396,7 +396,7 @@ def test_what_helps_is_said():
 
 def test_more_folds_than_examples_of_a_class_are_warned_of():
     y = np.where(np.arange(len(X)) < 2, "rare", "usual")
-    said = r"cv=3 is more than class (rare|usual) has examples, \d: .* pass a smaller cv"
+    said = r"class '(rare|usual)' has \d examples, fewer than the cv=3 folds, .* pass a smaller cv"
     for n in (len(X), 3):  # also where there are too few rows for any folds
         with pytest.warns(UserWarning, match=said):
             CapsuleClassifier().fit(X[:n], y[:n])

@@ -1144,9 +1144,9 @@ def _warn_of_few(cv, classes, y):
     fewest = np.argmin(counts)
     if counts[fewest] < cv:
         warnings.warn(
-            f"cv={cv} is more than class {classes[present[fewest]]} has examples,"
-            f" {counts[fewest]}: what folds select is uncertain; pass a smaller cv, more examples"
-            " of the class, or values of alpha, sharpness and kernel"
+            f"class {str(classes[present[fewest]])!r} has {counts[fewest]} examples, fewer than"
+            f" the cv={cv} folds, whose choice is uncertain; pass a smaller cv, more examples of"
+            " the class, or values of alpha, sharpness and kernel"
         )
 
 
@@ -1169,7 +1169,8 @@ def choose(space: SearchSpace, data: TrainingData) -> Choice:
     if candidates.number == 1 and not space.wants_sharpness:
         return _enlarged(space, data, choice, n, rng)
     if isinstance(space.folds, Integral):
-        _warn_of_few(space.folds, data.classes, examples.y)
+        if n == data.n_samples:  # a sample may have fewer
+            _warn_of_few(space.folds, data.classes, examples.y)
         fold = _fold_numbers(examples.y, min(space.folds, n), rng)
     else:
         fold = _renumbered(data.of_rows(space.folds())[numbers])

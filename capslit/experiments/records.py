@@ -690,6 +690,7 @@ def _run_part(experiment, part, bench, path, settings, code):
     }
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
     meta = {"schema": PART, "settings": settings, "outcome": outcome}
+    path.parent.mkdir(parents=True, exist_ok=True)
     save_arrays(path, arrays, meta, compress=True)
     # After the part is saved: a run that is killed in between repeats little
     remove(bench.checkpoint)

@@ -323,8 +323,10 @@ class _Choice:
                     f'{name} must be None where n_components is "auto", since several '
                     f"numbers are tried; give n_components, or no {name}"
                 )
-        if as_noise(self.noise).unit is None:
-            _check_units(X, as_noise(self.noise).minimum * unit)
+        noise = as_noise(self.noise)
+        # who gives the least noise knows the units
+        if noise.unit is None and noise.minimum == Noise().minimum:
+            _check_units(X, noise.minimum * unit)
         settings = self._open_settings()
         if self._goes_on():  # parameters of other sizes would not fit
             for name, value in settings.items():

@@ -12,7 +12,7 @@ __all__ = ['Method', 'as_floating', 'check_shape', 'check_values', 'check_distri
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import wraps

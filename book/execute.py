@@ -147,7 +147,11 @@ def execute(path, **environ):
         timeout=None,
         startup_timeout=FOREVER,
         iopub_timeout=FOREVER,
-        extra_arguments=["--log-level=ERROR", f"--IPKernelApp.exec_lines={SEED}"],
+        extra_arguments=[
+            "--log-level=ERROR",
+            "--InteractiveShell.enable_tip=False",  # it draws from the generator that SEED seeds
+            f"--IPKernelApp.exec_lines={SEED}",
+        ],
         shutdown_kernel="immediate",  # what it holds need not be taken apart
         on_cell_start=lambda cell, cell_index: begun.append(cell),
     )

@@ -96,7 +96,10 @@ def test_only_what_has_changed_is_executed_and_no_result_is_lost(tmp_path):
     project.write("capslit/deep.py", "from .deeper import least\ndepth = least + 1\n")
     project.write("capslit/deeper.py", "least = 1\n")
     project.write("results/a.json", "1")
-    draws = "import numpy\nassert numpy.random.rand() == numpy.random.RandomState(0).rand()"
+    draws = (
+        "import random, numpy\nassert numpy.random.rand() == numpy.random.RandomState(0).rand()"
+        "\nassert random.random() == random.Random(0).random()"
+    )
     project.write("nbs/free.ipynb", ["# Words", draws])  # without a seed, yet the same each time
     project.write("nbs/part/user.ipynb", ["#| hide\nfrom capslit import depth", "depth"])
     project.write(

@@ -488,7 +488,8 @@ def _check_table(name, X):
             f" {name}.reshape(len({name}), -1)"
         )
     of_dicts = isinstance(X, list | tuple) and isinstance(next(iter(X), None), Mapping)
-    if X is None or of_dicts or isinstance(X, (str, bytes, Number, Mapping, Set, Iterator)):
+    no_table = isinstance(X, (str, bytes, Number, Mapping, Set, Iterator))
+    if X is None or of_dicts or no_table and not getattr(X, "shape", ()):  # a dok_array has one
         raise TypeError(
             f"{name} is a {type(X).__name__}{' of dicts' * of_dicts}, not a table; pass an array"
             " (n_samples, n_features) or a data frame"

@@ -378,7 +378,7 @@ def _fault(values, nan=False):
     objects, NaN (unless `nan`) or infinity. None for nothing.
     """
     if values.dtype.kind in "mM":
-        return "dates or times"
+        return "time spans" if values.dtype.kind == "m" else "dates or times"
     if values.dtype.kind in "fc":
         if not nan and np.any(np.isnan(values)):
             return "NaN"
@@ -463,6 +463,7 @@ _NO_NUMBERS = {
         "make numbers of them first, such as the days since the earliest, or month and weekday, or"
         " pass a data frame to capslit.capsules.TableClassifier, which reads dates"
     ),
+    "time spans": "make numbers of them first, such as days",
     "objects of the type": "make numbers of them first",
 }
 

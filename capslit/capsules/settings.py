@@ -424,7 +424,8 @@ class PassiveAggressive(OnlineRule):
     aggressiveness : float, default=1.0
         C, in units of one over the mean squared length of the inputs.
     threshold : float in [0, 1], default=0.0
-        ν (Saul 2.26): an example that is classified with a ratio of at most ν asks for no change.
+        ν (Saul 2.26): an example asks for no change where its most probable wrong class has at
+        most ν times the probability of the right one.
     """
 
     kind = "passive-aggressive"

@@ -95,7 +95,7 @@ def _kernels(X, seed):
 
 # %% ../../nbs/experiments/densities.ipynb #densities-14
 class _Doubled(MixtureOfFactorAnalyzers):
-    "The estimator whose sizes are doubled and halved alone, as when the record was made."
+    "The estimator without the sizes between doubled ones, as when the record was made."
 
     _near = ()
 

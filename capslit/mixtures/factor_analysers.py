@@ -618,10 +618,10 @@ class MixtureOfFactorAnalyzers(TakesGaps, InformationCriteria, _Stack, _Mixture)
     Whatever is "auto" is chosen by the log-likelihood of examples that are left out: the
     rows of X (of a stream, of a sample) are divided into five parts, equal rows into the
     same, and each is left out once. Noise is chosen among `SHARES`, and takes no more than
-    one fit for each part. Each pair of sizes takes five fits: 398 examples of 30 features
-    (breast cancer) take 28 pairs, 140 fits and some fifteen seconds of one processor, until
-    sizes are neither doubled nor halved, and then a few smaller steps; more with `noise` or
-    `tied` left open. A stack weighs all that was tried by the same examples
+    one fit for each part. Each pair of sizes takes five fits. For 398 examples of 30 features
+    (breast cancer), 28 pairs are tried: 140 fits, some fifteen seconds of one processor. Sizes are
+    doubled and halved while that helps, and then take a few smaller steps. With `noise` or
+    `tied` left open, there are more. A stack weighs all that was tried by the same examples
     (`capslit.mixtures.stacking`), and then learns its members, up to some dozens, from all
     examples. Its density costs as much as those of all members.
 

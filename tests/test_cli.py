@@ -403,7 +403,7 @@ NOISE = "x,z,y\n" + "".join(
     [
         (ROWS, "--target z", "no column 'z'; its columns are 'a', 'b', 'y'"),
         (ROWS, "--target y --drop c", "no column 'c'"),
-        (ROWS, "--target y --drop a --drop b", "X has no column that can be used"),
+        (ROWS, "--target y --drop a --drop b", "X has shape (6, 0); pass at least one row and"),
         (
             ROWS,
             "--target y --drop y",

@@ -23,10 +23,10 @@ def as_frame(X: Any) -> Any:
         X = X.to_pandas()
     if not hasattr(X, "columns") or not hasattr(X, "iloc"):
         return None
+    is_text = import_pandas().api.types.is_string_dtype  # of object columns, too
     frame = X.drop(columns=list(index_columns(X.columns)))
     frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
     check_names(frame.columns, "columns of X")
-    is_text = import_pandas().api.types.is_string_dtype  # of object columns, too
     texts = {name: clean_text(frame[name]) for name in frame if is_text(frame[name].dtype)}
     return frame.assign(**texts)
 

@@ -55,13 +55,13 @@ MOST_COMPONENTS = 10
 BANDWIDTHS = tuple(np.logspace(-1.5, 0.5, 13).tolist())
 
 
-def _gaussians(X, seed):
+def _gaussians(X, seed, most=MOST_COMPONENTS):
     "The Gaussian mixtures that the criterion takes: of each type, and of all (chosen)."
     best = {}
     for kind in TYPES:
         fits = [
             GaussianMixture(m, covariance_type=kind, random_state=seed).fit(X)
-            for m in range(1, MOST_COMPONENTS + 1)
+            for m in range(1, most + 1)
         ]
         # BIC is what a user of scikit-learn would take; folds choose for the others
         best[kind] = min(fits, key=lambda fit: fit.bic(X))
@@ -73,11 +73,11 @@ def _searched(density, grid, X):
     return {"chosen": GridSearchCV(density, grid, cv=5).fit(X).best_estimator_}
 
 
-def _folded_gaussians(X, seed):
+def _folded_gaussians(X, seed, most=MOST_COMPONENTS):
     "The Gaussian mixture that folds choose: its type, its size, and the floor of its variances."
     grid = {
         "covariance_type": TYPES,
-        "n_components": range(1, MOST_COMPONENTS + 1),
+        "n_components": range(1, most + 1),
         "reg_covar": (1e-6, 1e-3, 1e-2, 1e-1),
     }
     return _searched(GaussianMixture(random_state=seed), grid, X)
@@ -141,12 +141,13 @@ def _chosen_of(method, density):
 def _run_densities(part, bench):
     "Log-densities (n,) of all rows left out under what has learned the others."
     method = part.parameters["method"]
+    sizes = part.parameters.get("sizes", {})
     pairs = bench.step("data", "preparing", _pairs_of, part.parameters, bench)
     folds = []
     chosen = []
     for k, (learned, left_out) in enumerate(pairs):
         fitted = bench.step(
-            f"fit-{k}", f"{method}, fold {k + 1}", DENSITIES[method], learned, bench.seed
+            f"fit-{k}", f"{method}, fold {k + 1}", DENSITIES[method], learned, bench.seed, **sizes
         )
         folds.append({name: density.score_samples(left_out) for name, density in fitted.items()})
         chosen.append(_chosen_of(method, fitted["chosen"]))
@@ -187,9 +188,12 @@ def _density_parts(data, profile):
     "A part for each estimator on each table."
     pairs = [(table, method) for table in USED[data] for method in METHODS]
     pairs += [(table, "stacked") for table in STACKED[data]]
-    common = TABLE_ROWS[profile]
+    common = {method: TABLE_ROWS[profile] for method in DENSITIES}
+    if profile == "quick":  # few sizes to choose from
+        for method in ("gaussians", "folded"):
+            common[method] = common[method] | {"sizes": {"most": 2}}
     return tuple(
-        Part(f"{table}.{name}", common | {"table": table, "method": name}, 1, True, (table,))
+        Part(f"{table}.{name}", common[name] | {"table": table, "method": name}, 1, True, (table,))
         for table, name in pairs
     )
 

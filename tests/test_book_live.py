@@ -397,16 +397,34 @@ def test_first_screen_holds_picture_install_and_ways(readers, selector):
     assert box["y"] + box["height"] <= 900
 
 
-def test_dragged_poses_agree_with_the_package(reader):
-    found, check = reader.open(POSES).evaluate("""() => {
-        const {probabilities, ratios, doubt} = capslit.parts.poses, {check} = capslit.data.poses;
-        return [check.map(({poses, sigma, y}) => ({P: probabilities(poses, sigma),
-            ratios: ratios(poses, sigma, y), doubt: doubt(poses, sigma)})), check];
-    }""")
-    assert len(check) == 21
+AGREEMENTS = {
+    "poses": """({probabilities, ratios, doubt}, {poses, sigma, y}) => ({
+        P: probabilities(poses, sigma), ratios: ratios(poses, sigma, y),
+        doubt: doubt(poses, sigma)})""",
+    "two-digits": "({check}, known) => check(known)",
+}
+
+
+@pytest.mark.parametrize("part, cases", [("poses", 21), ("two-digits", 6)])
+def test_what_is_dragged_agrees_with_the_package_and_obeys_the_keyboard(reader, part, cases):
+    page = reader.open(PARTS[part])
+    found, check = page.evaluate(
+        f"""part => {{
+        const answer = {AGREEMENTS[part]}, {{check}} = capslit.data[part];
+        return [check.map(known => answer(capslit.parts[part], known)), check];
+    }}""",
+        part,
+    )
+    assert len(check) == cases
     for case, answer in zip(check, found):
-        for name in ("P", "ratios", "doubt"):
+        for name in answer:
             np.testing.assert_allclose(answer[name], case[name], atol=1e-6)
+    handle = page.locator(f"#live-{part} .handle").nth(1)
+    words = page.locator(f"#live-{part} .capslit-words")
+    before, spoken = words.inner_text(), handle.get_attribute("aria-valuetext")
+    handle.focus()
+    page.keyboard.press("ArrowUp")
+    assert words.inner_text() != before and handle.get_attribute("aria-valuetext") != spoken
 
 
 def test_poses_obey_keyboard_and_mouse(reader):

@@ -44,7 +44,7 @@
   });
 
   // A handle of a plot to drag, or to move by the arrow keys: moved(x, y) is told where it is; place(x, y) puts it elsewhere, `face` is what is seen
-  capslit.handle = (plot, {label, x, y, colour, outline = 0, size = 8, moved}) => {
+  capslit.handle = (plot, {label, x, y, colour, outline = 0, size = 8, step, moved}) => {
     const face = shape("path", {d: OUTLINES[outline](size), fill: colour, stroke: "var(--capslit-ink)", "stroke-width": 1.5});
     const mark = shape("g", {class: "handle", tabindex: 0, role: "slider", "aria-label": label}, shape("circle", {class: "reach"}), face);
     const ends = [[plot.left, plot.right].map(plot.X.invert), [plot.bottom, plot.top].map(plot.Y.invert)];
@@ -56,7 +56,7 @@
     };
     const go = (...to) => { place(...to); moved(...at); };
     capslit.drag(mark, {svg: plot.svg, to: (u, v) => go(plot.X.invert(u), plot.Y.invert(v)),
-      key: (u, v) => go(...[u, v].map((steps, k) => at[k] + steps * (ends[k][1] - ends[k][0]) / 60))});
+      key: (u, v) => go(...[u, v].map((steps, k) => at[k] + steps * (step || (ends[k][1] - ends[k][0]) / 60)))});
     place(x, y);
     plot.svg.append(mark);
     return {mark, face, place};

@@ -138,23 +138,31 @@ def _coordinates(weights, X, y):
     }
 
 
+def _shuffled(x, y, rng):
+    "Rows x in random order within each class of y."
+    rows = np.empty(len(y), dtype=int)
+    rows[np.argsort(y, kind="stable")] = np.lexsort((rng.random(len(y)), y))
+    return x[rows]
+
+
 def _explained(weights, protocol, learned, unseen, rng):
-    """R² and standard errors, each (m, q), of the looks `unseen` of test images by functions that
-    were fitted to the looks `learned` of training images, by the name of their inputs.
+    """R² and standard errors (2, m, q) of the looks `unseen` of test images by functions that were
+    fitted to the looks `learned` of training images, by the name of their inputs.
     """
     y, y_test = protocol.y, protocol.y_test
     inputs, tested = (_coordinates(weights, *protocol.sets[k]) for k in ("training", "test"))
     inputs["components"], _, tested["components"] = _class_components(protocol, weights.shape[1])
-    # Rows by class, and the same in random order within each class
-    shuffled = np.empty_like(inputs["pose"])
-    shuffled[np.argsort(y, kind="stable")] = inputs["pose"][np.lexsort((rng.random(len(y)), y))]
-    inputs["permuted"], tested["permuted"] = shuffled, tested["pose"]
+    turn = np.linalg.qr(rng.normal(size=2 * weights.shape[1:2]))[0]
+    for features, labels in ((inputs, y), (tested, y_test)):
+        features["permuted"] = _shuffled(features["pose"], labels, rng)
+        features["turned"] = features["pose"] @ turn
     regress = lambda a, b: np.array(_told((a, learned, y), (b, unseen, y_test)))
-    results = {name: regress(x, tested[name]) for name, x in inputs.items()}
-    columns = zip(inputs["pose"].T[..., None], tested["pose"].T[..., None])
-    single = np.stack([regress(a, b) for a, b in columns])
-    best = single[:, :1].argmax(axis=0)[None]
-    results["element"] = np.take_along_axis(single, best, axis=0)[0]
+    results = {name: regress(x, tested[name]) for name, x in inputs.items() if name != "turned"}
+    for name, source in (("element", "pose"), ("turned", "turned")):
+        columns = zip(inputs[source].T[..., None], tested[source].T[..., None])
+        single = np.stack([regress(a, b) for a, b in columns])
+        best = single[:, :1].argmax(axis=0)[None]
+        results[name] = np.take_along_axis(single, best, axis=0)[0]
     return results
 
 # %% ../../nbs/experiments/figure4.ipynb #looks-9
@@ -162,8 +170,8 @@ def _spread_of(eight, of_class, rng, draws=1000):
     """Standard deviations (q,) of the looks of prototypes (d, q) over those of the class (n, q),
     and the part of random draws of as many images of the class that is smaller.
     """
-    drawn = of_class[rng.integers(len(of_class), size=(draws, len(eight)))].std(axis=1)
-    spread = eight.std(axis=0)
+    drawn = of_class[rng.integers(len(of_class), size=(draws, len(eight)))].std(axis=1, ddof=1)
+    spread = eight.std(axis=0, ddof=1)
     # Equal ones count half
     smaller = ((drawn < spread).mean(axis=0) + (drawn <= spread).mean(axis=0)) / 2
     # A look that a class does not vary in has no spread to compare with

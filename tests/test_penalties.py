@@ -297,8 +297,23 @@ def test_slants_are_predicted_on_unseen_images_of_each_class():
     rng, y = np.random.default_rng(5), np.arange(400) % 2
     x, q = rng.normal(size=(400, 2)), rng.normal(size=(400, 1))
     q[y == 1] = 3 * x[y == 1, :1] - 7
-    exact, noise = _told((x[:200], q[:200], y[:200]), (x[200:], q[200:], y[200:]))[[1, 0], 0]
-    assert exact == pytest.approx(1) and noise < 0.1
+    shares, errors = _told((x[:200], q[:200], y[:200]), (x[200:], q[200:], y[200:]))
+    assert shares[1] == pytest.approx(1) and errors[1] < 1e-12 and shares[0] < 0.1
+    q[y == 0] = 2
+    assert np.isnan(_told((x, q, y), (x, q, y))).tolist() == [[[True], [False]]] * 2
+
+
+def test_the_standard_error_of_a_share_is_its_spread_over_samples_of_unseen_images():
+    rng, n, repeats = np.random.default_rng(8), 300, 400
+
+    def draw(n):
+        x, noise = rng.normal(size=(n, 2)), rng.normal(size=(n, 1))
+        return x, x[:, :1] + noise, np.zeros(n)
+
+    learned = draw(20_000)
+    shares, errors = np.array([_told(learned, draw(n)) for _ in range(repeats)]).reshape(-1, 2).T
+    assert shares.mean() == pytest.approx(0.5, abs=0.01)
+    assert errors.mean() == pytest.approx(shares.std(), rel=0.15)
 
 
 def test_traversals_are_principal_axes_of_the_drawings():

@@ -42,20 +42,27 @@ def slant_and_ink(images: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/experiments/poses.ipynb #poses-08
 def _told(learned, unseen):
-    """R² (classes, q) of a regression for each class, on images that it has not seen.
+    """R² (classes, q) of a regression for each class, on images that it has not seen, and its
+    standard errors; nan where the values of a class are all equal.
 
     Each part is a tuple of features (n, k), values (n, q) and labels (n,).
     """
     shares = []
+    errors = []
     for label in np.unique(learned[2]):
         A, a = _of_class(*learned, label)
         B, b = _of_class(*unseen, label)
         # lstsq, for features may be collinear
         residual = b - B @ np.linalg.lstsq(A, a)[0]
         deviation = b - b.mean(axis=0)
-        unexplained = (residual**2).sum(axis=0) / (deviation**2).sum(axis=0)
+        variation = (deviation**2).sum(axis=0)
+        variation[variation == 0] = np.nan
+        unexplained = (residual**2).sum(axis=0) / variation
         shares.append(1 - unexplained)
-    return np.array(shares)
+        # Of a ratio of two sums over images, by the delta method
+        influence = residual**2 - unexplained * deviation**2
+        errors.append(np.sqrt((influence**2).sum(axis=0)) / variation)
+    return np.array(shares), np.array(errors)
 
 
 def _of_class(x, q, y, label):
@@ -102,7 +109,7 @@ def _assess_features(features, protocol):
     )
     metrics = {}
     for name, part in zip(("validation", "test"), unseen):
-        shares = _told(learned, part)
+        shares, _ = _told(learned, part)
         for what, mean in zip(("slant", "ink"), shares.mean(axis=0)):
             metrics[f"{what}_{name}"] = float(mean)
     return metrics, {"shares": shares}

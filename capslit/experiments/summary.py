@@ -16,7 +16,7 @@ from .contest import CONTEST
 from .densities import COMPARISON
 from .drawing import DRAWING
 from .figure2 import FIGURE2, FIGURE3, POINTS2, POINTS3, RADII
-from .figure4 import FIGURE4
+from .figure4 import FIGURE4, VARIETY
 from .figure5 import FIGURE5
 from .figure8 import FIGURE8
 from .inference import INFERENCE
@@ -83,6 +83,7 @@ EXPERIMENTS = {
     "penalties": PENALTIES,
     "overlaps": OVERLAPS,
     "joint": JOINT,
+    "variety": VARIETY,
 }
 
 # %% ../../nbs/experiments/summary.ipynb #cell-005

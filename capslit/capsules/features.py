@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpstrf, dtrtri
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtri
 
 from ..arrays import SparseRows, asarray_like, namespace, to_numpy
 from ..validation import check_shape, error_context
@@ -118,8 +118,11 @@ class KernelFeatures:
                 hint="it must be a function (x (n, p), z (q, p)) → (n, q)",
             )
 
-    def __call__(self, x: Any) -> Any:
-        "Inputs next to their features (n, p + r), in the precision and on the device of x (n, p)."
+    def __call__(self, x: Any, single: bool = False) -> Any:
+        """Inputs next to their features (n, p + r), in the precision and on the device of x (n, p).
+
+        `single`: a radial kernel is multiplied by its root in single precision.
+        """
         if isinstance(x, SparseRows):
             x = x.toarray()
         xp = namespace(x)
@@ -138,10 +141,13 @@ class KernelFeatures:
         # a radial kernel takes points near zero, whose distances do not cancel
         if self.kernel == "rbf":
             near = self.similarities(centred, like_inputs(self._centred))
+            # other kernels may exceed the range of single precision
+            if single:
+                near = near.astype(np.float32)
         else:
             near = self.similarities(x, like_inputs(self.landmarks))
         if self.root is not None:
-            near = near @ like_inputs(self.root)
+            near = near @ xp.astype(asarray_like(self.root, x), near.dtype, copy=False)
         return xp.concat([centred, near], axis=1)
 
     def folded(self, weights: np.ndarray) -> tuple:
@@ -161,10 +167,12 @@ class KernelFeatures:
         "Weights (…, p + r) of the features, from those (…, p + q) that `folded` made of them."
         q, p = self.landmarks.shape
         slopes, similar, constant = np.split(weights, [p, p + q], axis=-1)
-        # the columns of R are orthogonal
-        squares = np.sum(self.root**2, axis=0)
-        inverse = self.root / squares
-        similar = similar @ inverse
+        # Rᵀ K R is a multiple of the identity
+        between = self._between
+        first = self.root[:, 0]
+        unit = first @ between @ first
+        similar = similar @ between @ self.root
+        similar /= unit
         return np.concatenate([slopes, similar, constant], axis=-1)
 
     def carried(self, weights: np.ndarray, larger: "KernelFeatures") -> np.ndarray:
@@ -193,6 +201,12 @@ class KernelFeatures:
     def _center(self):
         "The mean of the landmarks."
         return self.landmarks.mean(axis=0)
+
+    @property
+    def _between(self):
+        "The kernel between all pairs of landmarks."
+        points = self._centred if self.kernel == "rbf" else self.landmarks
+        return self.similarities(points, points)
 
     @cached_property
     def _centred(self):
@@ -242,9 +256,15 @@ def kernel_features(
     if scaling.tails is not None:
         z = compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
-    points = draft._centred if kernel == "rbf" else z
-    K = draft.similarities(points, points)
-    values, vectors = np.linalg.eigh(_symmetric(K, is_kernel=isinstance(kernel, str)))
+    K = _symmetric(draft._between, is_kernel=isinstance(kernel, str))
+    if len(z) > NARROW:
+        # a tenth of the time, where no landmark is nearly a combination of others
+        lower, fault = dpotrf(K, lower=1)
+        length = np.sqrt(np.mean(K.diagonal()))
+        if not fault and np.min(lower.diagonal()) > 0.01 * length:
+            inverse, _ = dtrtri(lower, lower=1)
+            return replace(draft, root=inverse.T * (scale / length))
+    values, vectors = np.linalg.eigh(K)
     keep = values > 1e-10 * values[-1]  # the others are rounding errors
     # features get the scale of the inputs, so that one prior suits both
     mean_square = np.sum(values) / len(z)
@@ -299,7 +319,7 @@ class Mapped:
     """A batch (x, …) with the features of its inputs, as a function that can be sent to where the
     batch lies.
 
-    Where they are `single`, they are made in double precision and kept in single precision.
+    Where they are `single`, they are kept in single precision.
     """
 
     features: KernelFeatures
@@ -312,7 +332,7 @@ class Mapped:
         # by blocks, for in double precision they would fill the memory twice
         blocks = []
         for start in range(0, len(x), 8192):
-            block = self.features(x[start : start + 8192])
+            block = self.features(x[start : start + 8192], single=True)
             blocks.append(block.astype(np.float32))
         return np.concatenate(blocks), *columns
 

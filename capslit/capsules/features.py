@@ -13,16 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.lapack import dpstrf, dtrtri
+from scipy.linalg import get_blas_funcs
+from scipy.linalg.lapack import dpotrf, dpstrf, dtrtri
 
 from ..arrays import SparseRows, asarray_like, namespace, to_numpy
 from ..validation import check_shape, error_context
 
 # %% ../../nbs/capsules/features.ipynb #cell-006
-def radial(x: Any, z: Any, gamma: float) -> Any:
-    "exp(−γ‖x − z‖²) for all pairs of rows of x (n, p) and z (q, p)."
+def radial(x: Any, z: Any, gamma: float, dtype: Any = None) -> Any:
+    """exp(−γ‖x − z‖²) for all pairs of rows of x (n, p) and z (q, p); with arrays of NumPy in the
+    precision `dtype`, by default that of x.
+    """
     if type(x) is np.ndarray:
-        return _radial(x, z, gamma)
+        return _radial(x, z, gamma, dtype or x.dtype)
     xp = namespace(x)
     squares = (
         xp.sum(x * x, axis=1)[:, None]
@@ -32,17 +35,24 @@ def radial(x: Any, z: Any, gamma: float) -> Any:
     return xp.exp(-gamma * xp.clip(squares, min=0))
 
 
-def _radial(x, z, gamma):
-    "The same in double precision, where small distances of far points cancel least, and in place."
-    wide = x.astype(np.float64, copy=False)
+def _radial(x, z, gamma, dtype):
+    "The same with distances in double precision, where those of far points cancel least."
     z = z.astype(np.float64, copy=False)
-    # one product and sums in place: differences of all pairs would not fit into memory
-    squares = wide @ (-2 * z.T)
-    squares += np.vecdot(wide, wide)[:, None]
-    squares += np.vecdot(z, z)
-    np.maximum(squares, 0, out=squares)  # rounding may leave less than zero
-    squares *= -gamma
-    return np.exp(squares, out=squares).astype(x.dtype, copy=False)
+    across = -2 * z.T
+    lengths = np.vecdot(z, z)
+    near = np.empty((len(x), len(z)), dtype)
+    # so many rows that a part stays in the cache
+    rows = max(1, 2**18 // max(1, len(z)))
+    for start in range(0, len(x), rows):
+        part = x[start : start + rows].astype(np.float64, copy=False)
+        # one product and sums in place: differences of all pairs would take longer
+        squares = part @ across
+        squares += np.vecdot(part, part)[:, None]
+        squares += lengths
+        np.maximum(squares, 0, out=squares)  # rounding may leave less than zero
+        squares *= -gamma
+        np.exp(squares.astype(dtype, copy=False), out=near[start : start + rows])
+    return near
 
 # %% ../../nbs/capsules/features.ipynb #cell-006-a
 def _polynomial(x, z, gamma):
@@ -76,6 +86,7 @@ def compressed(x: Any, tails: Any) -> Any:
 
 # %% ../../nbs/capsules/features.ipynb #cell-007
 FOLD = 2**30  # multiplications; more are a tenth of a second
+NARROW = 500  # columns up to which factorisations are fast
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +129,11 @@ class KernelFeatures:
                 hint="it must be a function (x (n, p), z (q, p)) → (n, q)",
             )
 
-    def __call__(self, x: Any) -> Any:
-        "Inputs next to their features (n, p + r), in the precision and on the device of x (n, p)."
+    def __call__(self, x: Any, single: bool = False) -> Any:
+        """Inputs next to their features (n, p + r), in the precision and on the device of x (n, p).
+
+        `single`: a radial kernel is multiplied by its root in single precision.
+        """
         if isinstance(x, SparseRows):
             x = x.toarray()
         xp = namespace(x)
@@ -137,12 +151,28 @@ class KernelFeatures:
             return centred
         # a radial kernel takes points near zero, whose distances do not cancel
         if self.kernel == "rbf":
-            near = self.similarities(centred, like_inputs(self._centred))
+            # other kernels may exceed the range of single precision
+            dtype = np.float32 if single else None
+            near = radial(centred, like_inputs(self._centred), self.gamma, dtype)
         else:
             near = self.similarities(x, like_inputs(self.landmarks))
         if self.root is not None:
-            near = near @ like_inputs(self.root)
-        return xp.concat([centred, near], axis=1)
+            root = xp.astype(asarray_like(self.root, x), near.dtype, copy=False)
+            near = self._product(near, root)
+        return xp.concat([xp.astype(centred, near.dtype, copy=False), near], axis=1)
+
+    def _product(self, near, root):
+        "The kernel (n, q) times its root; half of the work if that is triangular."
+        if not isinstance(near, np.ndarray) or not self._is_triangular:
+            return near @ root
+        # the library has columns where NumPy has rows
+        multiply = get_blas_funcs("trmm", (near, root))
+        return multiply(1.0, root.T, near.T, lower=1).T
+
+    @cached_property
+    def _is_triangular(self):
+        "Whether the root is that of Cholesky's factor."
+        return len(self.root) > NARROW and not np.any(np.tril(self.root, -1))
 
     def folded(self, weights: np.ndarray) -> tuple:
         """These features with the kernel itself in place of Rᵀ k(x), and weights (…, p + q) for
@@ -161,10 +191,12 @@ class KernelFeatures:
         "Weights (…, p + r) of the features, from those (…, p + q) that `folded` made of them."
         q, p = self.landmarks.shape
         slopes, similar, constant = np.split(weights, [p, p + q], axis=-1)
-        # the columns of R are orthogonal
-        squares = np.sum(self.root**2, axis=0)
-        inverse = self.root / squares
-        similar = similar @ inverse
+        # Rᵀ K R is a multiple of the identity
+        between = self._between
+        first = self.root[:, 0]
+        unit = first @ between @ first
+        similar = similar @ between @ self.root
+        similar /= unit
         return np.concatenate([slopes, similar, constant], axis=-1)
 
     def carried(self, weights: np.ndarray, larger: "KernelFeatures") -> np.ndarray:
@@ -193,6 +225,12 @@ class KernelFeatures:
     def _center(self):
         "The mean of the landmarks."
         return self.landmarks.mean(axis=0)
+
+    @property
+    def _between(self):
+        "The kernel between all pairs of landmarks."
+        points = self._centred if self.kernel == "rbf" else self.landmarks
+        return self.similarities(points, points)
 
     @cached_property
     def _centred(self):
@@ -242,9 +280,15 @@ def kernel_features(
     if scaling.tails is not None:
         z = compressed(z, scaling.tails)
     draft = KernelFeatures(kernel, gamma, z, np.eye(len(z)), *scaling)
-    points = draft._centred if kernel == "rbf" else z
-    K = draft.similarities(points, points)
-    values, vectors = np.linalg.eigh(_symmetric(K, is_kernel=isinstance(kernel, str)))
+    K = _symmetric(draft._between, is_kernel=isinstance(kernel, str))
+    if len(z) > NARROW:
+        # a tenth of the time, where no landmark is nearly a combination of others
+        lower, fault = dpotrf(K, lower=1)
+        length = np.sqrt(np.mean(K.diagonal()))
+        if not fault and np.min(lower.diagonal()) > 0.01 * length:
+            inverse, _ = dtrtri(lower, lower=1)
+            return replace(draft, root=inverse.T * (scale / length))
+    values, vectors = np.linalg.eigh(K)
     keep = values > 1e-10 * values[-1]  # the others are rounding errors
     # features get the scale of the inputs, so that one prior suits both
     mean_square = np.sum(values) / len(z)
@@ -299,7 +343,7 @@ class Mapped:
     """A batch (x, …) with the features of its inputs, as a function that can be sent to where the
     batch lies.
 
-    Where they are `single`, they are made in double precision and kept in single precision.
+    Where they are `single`, they are kept in single precision.
     """
 
     features: KernelFeatures
@@ -312,14 +356,11 @@ class Mapped:
         # by blocks, for in double precision they would fill the memory twice
         blocks = []
         for start in range(0, len(x), 8192):
-            block = self.features(x[start : start + 8192])
-            blocks.append(block.astype(np.float32))
+            block = self.features(x[start : start + 8192], single=True)
+            blocks.append(block.astype(np.float32, copy=False))
         return np.concatenate(blocks), *columns
 
 # %% ../../nbs/capsules/features.ipynb #span-2
-NARROW = 500  # columns up to which nothing is gained
-
-
 def n_coordinates(n: int, p: int) -> int:
     "How many columns are learned from, of n rows and p columns."
     if NARROW < p > n:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg.lapack import dpotrf, dpstrf
 
 from .. import em
 from ..arrays import asarray_like, to_numpy
@@ -207,6 +207,12 @@ def _thin_root(gram, penalty, affine):
     """
     p = len(gram) - affine
     if p <= NARROW or not penalty[0] > 0 or np.any(penalty[:p] != penalty[0]):
+        return None
+    # a quick look at half of the columns, of features: independent ones are too many for a thin
+    # factor
+    middle = p // 2
+    half, fault = dpotrf(gram[middle:, middle:], lower=1)
+    if not fault and np.min(half.diagonal()) ** 2 > 1e-12 * np.max(gram.diagonal()):
         return None
     factor, order, rank, _ = dpstrf(gram, lower=1)
     if 2 * rank >= p:

@@ -265,7 +265,11 @@ def _fold_stack(
     x, y, w, fold = examples
     is_training = fold[:, None] != np.arange(len(moments))
     weight = (is_training * w[:, None]).astype(x.dtype)
-    return model, CapsuleParameters(start), (x, y, weight)
+    batch = (x, y, weight)
+    # nothing learns from the held-out part of a single fold
+    if len(moments) == 1:
+        batch = em.chosen(batch, is_training[:, 0])
+    return model, CapsuleParameters(start), batch
 
 # %% ../../nbs/capsules/search.ipynb #search-predictions
 class _Predictions(NamedTuple):

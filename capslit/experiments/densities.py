@@ -73,6 +73,16 @@ def _searched(density, grid, X):
     return {"chosen": GridSearchCV(density, grid, cv=5).fit(X).best_estimator_}
 
 
+def _folded_gaussians(X, seed):
+    "The Gaussian mixture that folds choose: its type, its size, and the floor of its variances."
+    grid = {
+        "covariance_type": TYPES,
+        "n_components": range(1, MOST_COMPONENTS + 1),
+        "reg_covar": (1e-6, 1e-3, 1e-2, 1e-1),
+    }
+    return _searched(GaussianMixture(random_state=seed), grid, X)
+
+
 def _factors(X, seed):
     "Factor analysis."
     numbers = [r for r in (1, 2, 4, 8, 16, 32) if r <= X.shape[1]]
@@ -93,14 +103,16 @@ def _analysers(X, seed, **settings):
 DENSITIES = {
     "ours": _analysers,
     "gaussians": _gaussians,
+    "folded": _folded_gaussians,
     "factors": _factors,
     "kernels": _kernels,
     "stacked": partial(_analysers, noise="auto", tied="auto", stacked=True),
 }  # from rows and a seed to fitted densities
-RIVALS = ("gaussians", "factors", "kernels")
+RIVALS = ("gaussians", "folded", "factors", "kernels")
 OURS = ("n_components_", "n_factors_", "added_noise_", "noise_", "tied_")
 CHOSEN = {
     "gaussians": ("n_components", "covariance_type"),
+    "folded": ("n_components", "covariance_type", "reg_covar"),
     "factors": ("n_components",),
     "kernels": ("bandwidth",),
 }  # what is recorded of a density; `OURS` and the size of a stack for the others

@@ -645,6 +645,20 @@ def test_the_passive_aggressive_step_is_a_minimum(aggressiveness):
         assert lowest < cost(best + noise)
 
 
+def test_examples_within_the_threshold_change_nothing():
+    model = learner(PassiveAggressive(threshold=0.5))
+    for rows in BATCHES * 3:
+        model.partial_fit(X[rows], Y[rows], classes=np.arange(3))
+    own = np.arange(3) == Y[:, None]
+    P = model.predict_proba(X)
+    within = P[~own].reshape(-1, 2).max(1) <= 0.499 * P[own]
+    W = model.coef_.copy()
+    assert 0 < within.sum() < len(Y)
+    for rows, moves in (within, False), (~within, True):
+        change = model.partial_fit(X[rows], Y[rows]).coef_ - W
+        assert (np.abs(change).max() > 1e-9 * np.abs(W).max()) == moves
+
+
 @together("online", [Stepwise(), Incremental(), PassiveAggressive(0.1)])
 @together("architecture", ARCHITECTURES)
 def test_learning_goes_on_after_loading(online, architecture, tmp_path):

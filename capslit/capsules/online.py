@@ -205,9 +205,13 @@ def batch_sums(
     data: TrainingData,
     grams: np.ndarray,
     n_threads: int | None,
+    threshold: float = 0.0,
 ) -> _BatchSums:
-    "The sums of a batch, whose classes have the Gram matrices `grams` (n_classes, p, p)."
-    step = em.bound_step(model, "e_step", parameters)
+    """The sums of a batch, whose classes have the Gram matrices `grams` (n_classes, p, p). Poses of
+    examples within the `threshold` (Saul 2.26) are their own targets.
+    """
+    thresholds = np.full(len(model.targets), threshold)
+    step = em.bound_step(model, "e_step", parameters, threshold=thresholds)
     rows = model.block_rows(parameters)
     with em.threads(n_threads) if data.like is None else nullcontext() as pool:
         moments = to_numpy(em.accumulate(step, data.batches, rows, pool).moments)

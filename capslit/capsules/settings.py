@@ -423,13 +423,19 @@ class PassiveAggressive(OnlineRule):
     ----------
     aggressiveness : float, default=1.0
         C, in units of one over the mean squared length of the inputs.
+    threshold : float in [0, 1], default=0.0
+        ν (Saul 2.26): an example that is classified with a ratio of at most ν asks for no change.
     """
 
     kind = "passive-aggressive"
-    _parameter_constraints = {"aggressiveness": [POSITIVE]}
+    _parameter_constraints = {
+        "aggressiveness": [POSITIVE],
+        "threshold": [Interval(Real, 0, 1, closed="both")],
+    }
 
-    def __init__(self, aggressiveness: float = 1.0):
+    def __init__(self, aggressiveness: float = 1.0, threshold: float = 0.0):
         self.aggressiveness = aggressiveness
+        self.threshold = threshold
 
 # %% ../../nbs/capsules/settings.ipynb #cell-013
 _FORMER = (

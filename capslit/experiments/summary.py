@@ -17,7 +17,7 @@ from .densities import COMPARISON
 from .drawing import DRAWING
 from .figure2 import FIGURE2, FIGURE3, POINTS2, POINTS3, RADII
 from .figure4 import FIGURE4, VARIETY
-from .figure5 import FIGURE5
+from .figure5 import BANDS, FIGURE5
 from .figure8 import FIGURE8
 from .inference import INFERENCE
 from .joint import JOINT
@@ -48,6 +48,7 @@ EXPERIMENTS = {
     "figure3": FIGURE3,
     "figure4": FIGURE4,
     "figure5": FIGURE5,
+    "bands": BANDS,
     "million": MILLION,
     "figure6": FIGURE6,
     "figure7": FIGURE7,

@@ -610,8 +610,12 @@ class ClassConditionalClassifier(_ClassDensities, Saved, ClassifierMixin, BaseEs
         if self.cv is None:
             return None
         n = np.count_nonzero(members)
-        hint = f"a class has {n} examples"
-        check_number("cv", self.cv, at_least=2, at_most=n, integer=True, hint=hint)
+        check_number("cv", self.cv, at_least=2, integer=True)
+        if n < self.cv:
+            raise ValueError(
+                f"a class has {n} examples, fewer than the cv={self.cv} folds; pass a smaller cv or"
+                " None, or leave the class out"
+            )
         return list(
             KFold(
                 self.cv,

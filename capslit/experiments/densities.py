@@ -168,7 +168,7 @@ USED = {
         " saheart german heart segment satimage phoneme spambase banana ring twonorm bupa texture"
         " magic australian"
     ).split(),
-    "embedded": ["iris", "wine"],
+    "embedded": ["iris"],
 }  # tables with at least two columns that vary continuously
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18-1

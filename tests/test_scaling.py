@@ -139,7 +139,7 @@ def test_every_benchmark_is_in_the_table_and_has_its_form(benchmarks, tmp_path):
     assert min(rates.values()) > 0
     assert not any(tmp_path.iterdir())
     files = {path.stem: path.read_text() for path in BENCHMARKS.glob("[!_]*.py")}
-    assert files.keys() == {*run.MODULES, "run", "gpu"}
+    assert files.keys() == {*run.MODULES, "run", "gpu", "large_tables"}
     for name in run.MODULES:
         assert "\ndef rows(" in files[name]
         assert "alone(" in files[name]

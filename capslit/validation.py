@@ -14,6 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
+from datetime import timedelta
 from decimal import Decimal
 from functools import wraps
 from numbers import Integral, Number, Real
@@ -416,6 +417,8 @@ def _fault_of(value):
         kind = type(value).__name__
         if _is_missing(value):
             return "NaN"
+        if isinstance(value, timedelta):  # of pandas, too
+            return "time spans"
         if hasattr(value, "isoformat") or kind == "Period":
             return "dates or times"
         return f"objects of the type {kind}"

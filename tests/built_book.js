@@ -6,6 +6,8 @@
     return image.decode().catch(() => 0);
   })),
 
+  theme: () => document.documentElement.dataset.theme,
+
   // What a reader would stumble over, found in the page itself
   troubles: () => {
     const seen = [];
@@ -128,6 +130,19 @@
           && !e.closest('svg *, .visually-hidden, .capslit-tall > *, .capslit-scroll > *')).map(e => e.outerHTML.slice(0, 100)),
     };
   }),
+
+  // Opens the parts that start when they are opened: which did not, what is wider than its fold, controls without a name
+  explored: async () => {
+    const folds = [...document.querySelectorAll('details.capslit-explore')];
+    const waiting = folds.flatMap(fold => [...fold.querySelectorAll('.capslit-live')].map(mount => mount.dataset.live));
+    for (const fold of folds) fold.open = true;
+    const missing = () => waiting.filter(part => !(part in capslit.parts));
+    for (let i = 0; i < 12000 && missing().length; i++) await new Promise(done => setTimeout(done, 50));  // ten minutes: a bound against hanging
+    return missing().map(part => 'does not start: ' + part).concat(...folds.map(fold => [...fold.querySelectorAll('*')].filter(e =>
+      e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest('svg *, .visually-hidden, .capslit-scroll > *')
+      || e.matches('input, select, button, [tabindex]') && !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.textContent.trim())
+      .map(e => e.outerHTML.slice(0, 120))));
+  },
 
   // axe looks at every element. Taken out before are the strokes of formulas, which no screen reader sees, the tags within their words, which it has no rule for,
   // and the spans that colour code

@@ -78,6 +78,11 @@ def browser():
         browser.close()
 
 
+# all is drawn
+REST = """() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(
+    () => requestAnimationFrame(() => setTimeout(done, 0)))))"""
+
+
 class Reader:
     """One window, in which everything may take as long as on a busy machine; keeps what is loaded,
     and what goes wrong. Options are those of the browser's context.
@@ -112,6 +117,13 @@ class Reader:
         if response.status >= 400:
             self.errors.append(f"{response.status} {response.url}")
 
+    def show(self, width, theme):
+        """Make the window as wide, and the page light or dark, as if it had been opened so."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=theme)
+        self.page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        self.page.evaluate(REST)
+
     def open(self, name, typeset=True):
         """A page when it has come to rest, with all its formulas, or only those in view."""
         self.page.goto(self.site + name, wait_until="load")
@@ -120,10 +132,7 @@ class Reader:
             ".then(() => typeset && MathJax.startup.document.lazyTypesetAll())",
             typeset,
         )
-        self.page.evaluate(
-            "() => document.fonts.ready.then(() => new Promise(done => requestAnimationFrame(() =>"
-            " setTimeout(done, 0))))"
-        )
+        self.page.evaluate(REST)
         return self.page
 
 
@@ -133,44 +142,43 @@ VIEWS = {"desk-light": (1280, "light"), "phone-dark": (390, "dark")}
 
 
 class Visits:
-    """visits(view, name): what is found in a page, in one of two views. Each page is opened once in
-    each, whichever test asks first, in whichever process.
+    """visits(view, name): what is found in a page, in one of two views. Each page is opened once,
+    whichever test asks first, in whichever process, and then the window becomes narrow and dark.
     """
 
     def __init__(self, browser, site, once):
-        self.browser, self.site, self.once, self.readers = browser, site, once, {}
+        self.once, self.reader = once, Reader(browser, site, *VIEWS["desk-light"])
 
     def __call__(self, view, name):
         folder = self.once(
-            f"visit-{view}-{name.replace('/', '-')}",
-            lambda folder: self.visit(view, name, folder / "found.json"),
+            f"visit-{name.replace('/', '-')}",
+            lambda folder: (folder / "found.json").write_text(json.dumps(self.visit(name))),
         )
-        return json.loads((folder / "found.json").read_text(encoding="utf-8"))
+        return json.loads((folder / "found.json").read_text())[view]
 
-    def visit(self, view, name, path):
-        if view not in self.readers:
-            self.readers[view] = Reader(self.browser, self.site, *VIEWS[view])
-        reader = self.readers[view]
+    def visit(self, name):
+        reader, found = self.reader, {}
+        reader.page.goto("about:blank")  # so that the last page is not laid out once more
+        reader.show(*VIEWS["desk-light"])
         reader.errors.clear()
         reader.requests.clear()
         page = reader.open(name)
-        found = {
-            "errors": list(reader.errors),
-            "requests": list(reader.requests),
-            "theme": page.locator("html").get_attribute("data-theme"),
-        }
-        for check in ("fetch", "troubles", "reading", "extent", "type", "live"):
-            found[check] = page.evaluate(f"() => ({CHECKS}).{check}()")
-        if AXE and view == "phone-dark":  # last, for it changes the page
-            found["axe"] = audit(page)
-        path.write_text(json.dumps(found), encoding="utf-8")
+        for view, (width, theme) in VIEWS.items():
+            reader.show(width, theme)
+            found[view] = {
+                check: page.evaluate(f"() => ({CHECKS}).{check}()")
+                for check in ("fetch", "theme", "troubles", "reading", "extent", "type", "live")
+            }
+        found[view]["explored"] = page.evaluate(f"() => ({CHECKS}).explored()")
+        seen = {"errors": list(reader.errors), "requests": list(reader.requests)}
+        if AXE:  # last, for it changes the page, and asks for style sheets in its own way
+            found[view]["axe"] = audit(page)
+        return {view: found[view] | seen for view in VIEWS}
 
 
 def audit(page, only=None):
     """What axe finds in a page, or what one of its rules finds."""
-    page.evaluate(
-        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    )
+    page.evaluate(REST)
     page.add_script_tag(path=Path(AXE.origin).with_name("axe.min.js"))
     return page.evaluate(f"only => ({CHECKS}).axe(only)", only)
 
@@ -179,8 +187,7 @@ def audit(page, only=None):
 def visits(browser, site, once):
     visits = Visits(browser, site, once)
     yield visits
-    for reader in visits.readers.values():
-        reader.context.close()
+    visits.reader.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from built_book import CHAPTERS, Reader, html, needs_built_book, state
+from built_book import CHAPTERS, html, needs_built_book, state
 from conftest import together
 from sklearn.metrics import confusion_matrix
 
@@ -238,26 +238,9 @@ def test_matrices_count_the_record_s_predictions(part):
 
 
 @together("name", sorted(set(EXPLORERS.values())))
-def test_explorers_start_when_they_are_opened(browser, site, name):
-    reader = Reader(browser, site, 390, "dark")
-    page = reader.open(name, typeset=False)
-    parts = [part for part in EXPLORERS if EXPLORERS[part] == name]
-    page.evaluate(
-        "() => document.querySelectorAll('details.capslit-explore').forEach(fold => { fold.open ="
-        " true; })"
-    )
-    page.wait_for_function("parts => parts.every(part => part in capslit.parts)", arg=parts)
-    troubles = page.evaluate(
-        """() => [...document.querySelectorAll('details.capslit-explore')].flatMap(
-            fold => [...fold.querySelectorAll('*')].filter(e =>
-        e.getBoundingClientRect().right > fold.getBoundingClientRect().right + 1 && !e.closest(
-            'svg *, .visually-hidden, .capslit-scroll > *')
-        || e.matches('input, select, button, [tabindex]') && !(e.labels && e.labels.length) &&
-            !e.getAttribute('aria-label') && !e.textContent.trim())
-        .map(e => e.outerHTML.slice(0, 120)))"""
-    )
-    reader.context.close()
-    assert not reader.errors and not troubles
+def test_explorers_start_when_they_are_opened(visits, name):
+    found = visits("phone-dark", name)
+    assert not found["errors"] and not found["explored"]
 
 
 def test_explorers_are_not_there_without_scripts(readers):

@@ -308,7 +308,11 @@ FAULTS = {  # column, its values or the one at fault, and what is said
     "text": ("colour", "red", "X holds text, such as 'red', in the column 'C', .*OneHot.*TableCl"),
     "dates": ("colour", DATES, NO_DATES),
     "with a time zone": ("colour", DATES.tz_localize("UTC"), NO_DATES),
-    "durations": ("colour", DATES - DATES[0], NO_DATES),
+    "durations": (
+        "colour",
+        DATES - DATES[0],
+        "X holds time spans in the column 'C', where .* days",
+    ),
     "days of Python": ("colour", DATES.date, NO_DATES),
     "periods": ("colour", DATES.to_period("D"), NO_DATES),
     "lists": ("colour", [[1]] * 6, "X holds objects of the type list in the column 'C', where num"),

@@ -84,7 +84,7 @@ def test_type_of_figures_can_be_read_on_a_phone(visits, name):
 
 def test_evidence_is_loaded_when_it_is_opened(readers):
     reader = readers()
-    page = reader.open("nbs/capsules/inference.html")
+    page = reader.open("nbs/capsules/inference.html", typeset=False)
     evidence = page.locator("details.claim-trials[data-evidence]").first
     assert not any("evidence/" in name for name in reader.loaded)
     assert evidence.locator("td").count() == 0

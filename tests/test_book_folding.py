@@ -16,7 +16,7 @@ from conftest import together
 
 pytestmark = needs_built_book
 
-MODEL = "nbs/capsules/inference.html"  # mathematics, claims, figures, exported code
+MODEL = "nbs/deeper/joint.html"  # mathematics, claims, a figure, exported code
 MODELS = ("capsules", "mixtures", "factorial", "routing", "composition", "em")
 LINES_PER_100_WORDS = 13  # visible on the average page
 WORST = 60
@@ -129,7 +129,7 @@ def test_model_code_is_open(name):
 
 def test_summaries_are_read_as_they_are_written(reader):
     """What a summary shows is its name; it says what a press would do."""
-    page = reader.open(MODEL)
+    page = reader.open(MODEL, typeset=False)
     summaries = page.locator("details.capslit-fold > summary")
     for word in ("Show", "Hide"):
         texts = {re.sub(r"\s+", " ", text).strip() for text in summaries.all_inner_texts()}
@@ -147,14 +147,14 @@ def test_summaries_are_read_as_they_are_written(reader):
 
 def test_one_switch_by_keyboard(readers):
     reader = readers()
-    page = reader.open(MODEL)
+    page = reader.open(MODEL, typeset=False)
     switch = page.locator("button.capslit-fold-switch")
     folds, opens = page.locator(FOLDS), page.locator(f"{FOLDS}[open]")
     assert switch.inner_text() == "Show all code" and opens.count() == 0 and folds.count() > 10
     switch.focus()
     page.keyboard.press("Enter")
     assert switch.inner_text() == "Hide all code" and opens.count() == folds.count()
-    reader.open("nbs/capsules/special.html")  # remembered on the next page
+    reader.open("nbs/capsules/definition.html", typeset=False)  # remembered on the next page
     assert opens.count() == folds.count() > 0
     switch.focus()
     page.keyboard.press("Space")
@@ -168,13 +168,13 @@ def test_without_storage_the_switch_still_works(readers):
         " Storage.prototype[name] = function (key, ...rest) { if (key === 'capslit-code') throw new"
         " Error('no'); return given.call(this, key, ...rest); }; }"
     )
-    page = reader.open(MODEL)
+    page = reader.open(MODEL, typeset=False)
     page.locator("button.capslit-fold-switch").click()
     assert page.locator(f"{FOLDS}:not([open])").count() == 0 and not reader.errors
 
 
 def test_a_link_into_a_fold_opens_it(reader):
-    page = reader.open(MODEL)
+    page = reader.open(MODEL, typeset=False)
     page.evaluate(
         "() => { document.querySelectorAll('details.capslit-fold div.cell_input')[2].id = 'inside';"
         " location.hash = 'inside'; }"
@@ -200,7 +200,9 @@ UNPRINTED = (
 )
 
 
-@pytest.mark.parametrize("name", [MODEL, "nbs/practice/use.html", "nbs/factorial/hmm.html"])
+@pytest.mark.parametrize(
+    "name", ["nbs/capsules/inference.html", "nbs/practice/use.html", "nbs/factorial/hmm.html"]
+)
 def test_paper_cuts_nothing(readers, name):
     page = readers(680, "dark").open(name)  # as wide as a sheet
     page.emulate_media(media="print")

@@ -202,25 +202,26 @@ def test_equation_number_opens_the_card_which_leads_on(reader):
     page.wait_for_selector(f"{target}[open]")
 
 
-def test_no_formula_of_a_card_is_clipped_or_red(reader):
-    page = reader.open(LEDGER)
-    wrong = page.evaluate(
-        """async () => {
-      const cards = [...document.querySelectorAll('.claim-card')];
-      for (const card of cards) card.open = true;
-      await MathJax.startup.document.lazyTypesetAll();
-      await new Promise(done => setTimeout(done, 500));
-      return cards.flatMap(card => {
-        const box = card.querySelector('.claim-statement');
-        const red = '[data-mml-node="mtext"][fill="red"], mjx-merror, [data-mjx-error]';
-        if (!box.querySelector('mjx-container > svg')) return [card.id + ' is not typeset'];
-        if (box.querySelector(red)) return [card.id + ' has an unknown command'];
-        const wide = box.scrollWidth > box.clientWidth + 1;
-        const cut = wide && !box.querySelector('[tabindex="0"]');
-        if (cut && box.tabIndex !== 0) return [card.id + ' is cut'];
-        if (wide && innerWidth > 1000) return [card.id + ' is too wide'];
-        return box.scrollHeight > box.clientHeight + 1 ? [card.id + ' is too tall'] : [];
-      });
-    }"""
+def test_no_formula_of_a_card_is_clipped_or_red(readers):
+    reader = readers()
+    page = reader.open(LEDGER, typeset=False)
+    page.evaluate(
+        """() => { for (const card of document.querySelectorAll('.claim-card')) card.open = true;
+        return MathJax.startup.document.lazyTypesetAll(); }"""
     )
-    assert not wrong
+    for width, theme in VIEWS.values():
+        reader.show(width, theme)
+        wrong = page.evaluate(
+            """() => [...document.querySelectorAll('.claim-card')].flatMap(card => {
+            const box = card.querySelector('.claim-statement');
+            const red = '[data-mml-node="mtext"][fill="red"], mjx-merror, [data-mjx-error]';
+            if (!box.querySelector('mjx-container > svg')) return [card.id + ' is not typeset'];
+            if (box.querySelector(red)) return [card.id + ' has an unknown command'];
+            const wide = box.scrollWidth > box.clientWidth + 1;
+            const cut = wide && !box.querySelector('[tabindex="0"]');
+            if (cut && box.tabIndex !== 0) return [card.id + ' is cut'];
+            if (wide && innerWidth > 1000) return [card.id + ' is too wide'];
+            return box.scrollHeight > box.clientHeight + 1 ? [card.id + ' is too tall'] : [];
+            })"""
+        )
+        assert not wrong

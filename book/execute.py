@@ -191,6 +191,9 @@ def run_side_by_side(paths):
     many = kernels.AVAILABLE and jobs > 1 and len(paths) > FEW
     warm = kernels.Server(COMMON | environ) if many else nullcontext()
     with warm as server, ThreadPoolExecutor(jobs) as pool:
+        if server and server.warned:  # which the chapters that import the module must show
+            print(f"Nothing is imported in advance. Warnings: {'; '.join(server.warned)}")
+            server = None
         running = {pool.submit(execute, path, server, **environ): path for path in paths}
         try:
             for number, future in enumerate(as_completed(running), 1):

@@ -2,6 +2,8 @@
 
     python book/kernels.py      a kernel for each line, [arguments, environment, folder]
 
+If a module warns when it is imported, forks would hide this from the chapters that import it.
+
 Each has its own environment, folder and seeds. The package is not imported before, nor what the
 package only uses where it is loaded (numba, PyTorch, Dask).
 """
@@ -11,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -30,11 +33,15 @@ ENVIRONMENT = {
 
 
 def serve():
-    """Import, then fork a kernel for each line."""
+    """Import, say what was warned of, then fork a kernel for each line."""
     with suppress(ValueError):
         sys.path.remove(str(Path(__file__).parent))
+    warned, show = [], warnings.showwarning
+    warnings.showwarning = lambda message, *_: warned.append(str(message))
     for name in MODULES.split():
         import_module(name)
+    warnings.showwarning = show
+    print(json.dumps(warned), flush=True)
     gc.freeze()
     for line in sys.stdin:
         try:
@@ -73,6 +80,7 @@ class Server(subprocess.Popen):
             start_new_session=True,  # not interrupted by Ctrl+C
         )
         self.lock = Lock()
+        self.warned = json.loads(self.stdout.readline() or "[]")  # by modules, when imported
 
     def fork(self, *request):
         """The process of a new kernel."""

@@ -28,9 +28,22 @@ import numpy as np
 class StorageError(OSError, ValueError):
     "A file could not be read or written; the message names the file and the remedy."
 
+    def __new__(cls, *args):
+        missing = cls is StorageError and args[:1] == (errno.ENOENT,)
+        return super().__new__(_NotFound if missing else cls, *args)
+
+    def __str__(self):
+        return self.strerror or super().__str__()
+
 
 class _NotFound(StorageError, FileNotFoundError):
-    "There is no such file or folder."
+    "There is no such file or folder; in tracebacks and pickles a StorageError."
+
+    def __reduce__(self):
+        return StorageError, *super().__reduce__()[1:]
+
+
+_NotFound.__name__ = _NotFound.__qualname__ = "StorageError"
 
 # %% ../nbs/storage.ipynb #cell-005
 REMEDIES = {
@@ -60,8 +73,8 @@ def storage_error(path: str | PathLike, error: OSError, verb: str = "write") -> 
     reason = REMEDIES.get(error.errno, error.strerror or str(error))
     if verb == "read" and error.errno == errno.ENOENT:
         reason = "there is no such file; check the name"
-    kind = _NotFound if error.errno == errno.ENOENT else StorageError
-    return kind(f"cannot {verb} {os.fspath(path)}: {reason}")
+    message = f"cannot {verb} {os.fspath(path)}: {reason}"
+    return StorageError(error.errno, message, os.fspath(path))
 
 # %% ../nbs/storage.ipynb #cell-007-2
 @contextmanager

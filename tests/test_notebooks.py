@@ -174,3 +174,15 @@ def test_forked_kernels_share_nothing_but_what_is_imported(tmp_path):
     shown = [outputs(tmp_path, f"part/{name}") for name in executed]
     assert {folder.data["text/plain"] for folder, _ in shown} == {"'part'"}
     assert all("image/png" in figure.data for _, figure in shown)
+
+
+@pytest.mark.skipif(not kernels.AVAILABLE, reason="kernels are forked on Linux only")
+def test_a_warning_at_import_appears_in_the_chapter_that_imports_the_module(tmp_path):
+    project = Project(tmp_path)
+    project.write("sympy.py", "import warnings\nwarnings.warn('sympy is too new')\n")
+    for i in range(execute.FEW):
+        project.write(f"nbs/free{i}.ipynb", ["1"])
+    project.write("nbs/warns.ipynb", ["import sympy"])
+    status, said, executed = project.execute()
+    assert status == 1 and executed == [f"free{i}" for i in range(execute.FEW)], said
+    assert "nbs/warns.ipynb, cell " in said and "UserWarning: sympy is too new" in said

@@ -9,6 +9,7 @@ import pickle
 import sys
 import threading
 import time
+import traceback
 import zipfile
 
 import numpy as np
@@ -104,8 +105,17 @@ def test_paths_that_cannot_be(tmp_path, monkeypatch):
     for read in (load_arrays, load_json):
         with pytest.raises(StorageError, match=tmp_path.name):
             read(tmp_path)
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError) as caught:
             read(tmp_path / "new")
+        for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            assert isinstance(error, StorageError) and isinstance(error, FileNotFoundError)
+            assert (error.errno, error.filename) == (errno.ENOENT, str(tmp_path / "new"))
+            assert str(error) == f"cannot read {error.filename}: " + (
+                "there is no such file; check the name"
+            )
+            assert traceback.format_exception_only(error) == [
+                f"capslit.storage.StorageError: {error}\n"
+            ]
     with pytest.raises(FileNotFoundError):
         save_arrays(tmp_path / "new" / "a.npz", OLD, META)
 

@@ -10,7 +10,7 @@ from conftest import together
 
 from capslit.data.datasets import load_digits
 from capslit.experiments.records import load_record
-from capslit.experiments.viewpoints import AMOUNTS, KINDS, _judged, _moved, network
+from capslit.experiments.viewpoints import AMOUNTS, KINDS, _judged, _moved, divided, network
 
 
 def centre(images):
@@ -60,7 +60,7 @@ def test_the_record_holds_the_network_that_was_tested(quick_record, kind):
     from capslit.routing.network import predict
 
     data = load_digits()
-    test, labels = np.float32(data.test_images) / data.scale, data.test_labels
+    _, (test, labels) = divided(data, "quick")
     records = [load_record(quick_record(name)) for name in ("capsules", "viewpoints")]
     nets = []
     for record in records:

@@ -72,7 +72,7 @@ N_SEEDS = 5
 SIZES = {
     ("digits", "paper"): (1540, 257, 3),
     ("mnist", "paper"): (6000, 2000, 3),
-    "quick": (160, 60, 1),
+    "quick": (64, 30, 1),
 }  # training and test images, epochs
 SIDES = {"mnist": {"side": 14}}  # of images that are made smaller
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEAST_VALUES', 'LARGEST_SHARE', 'TYPES', 'MOST_COMPONENTS', 'BANDWIDTHS', 'DENSITIES', 'RIVALS', 'OURS', 'CHOSEN',
-           'USED', 'STACKED', 'METHODS', 'TABLE_ROWS', 'COMPARISON']
+           'USED', 'STACKED', 'METHODS', 'TABLE_ROWS', 'BRIEF', 'COMPARISON']
 
 # %% ../../nbs/experiments/densities.ipynb #densities-02
 from functools import partial
@@ -100,9 +100,9 @@ class _Doubled(MixtureOfFactorAnalyzers):
     _near = ()
 
 
-def _analysers(X, seed, **settings):
+def _analysers(X, seed, n_components="auto", **settings):
     "A mixture of factor analysers, of sizes that rows left out choose."
-    density = _Doubled("auto", "auto", n_init=1, random_state=seed, **settings)
+    density = _Doubled(n_components, "auto", n_init=1, random_state=seed, **settings)
     return {"chosen": density.fit(X)}
 
 
@@ -181,7 +181,9 @@ STACKED = {
 
 # %% ../../nbs/experiments/densities.ipynb #densities-18-2
 METHODS = ("ours", *RIVALS)
-TABLE_ROWS = {"paper": {"rows": 400, "folds": 2}, "quick": {"rows": 90, "folds": 2}}
+TABLE_ROWS = {"paper": {"rows": 400, "folds": 2}, "quick": {"rows": 60, "folds": 2}}
+BRIEF = dict.fromkeys(("gaussians", "folded"), {"most": 1})
+BRIEF |= dict.fromkeys(("ours", "stacked"), {"n_components": 2})
 
 
 def _density_parts(data, profile):
@@ -190,8 +192,8 @@ def _density_parts(data, profile):
     pairs += [(table, "stacked") for table in STACKED[data]]
     common = {method: TABLE_ROWS[profile] for method in DENSITIES}
     if profile == "quick":  # few sizes to choose from
-        for method in ("gaussians", "folded"):
-            common[method] = common[method] | {"sizes": {"most": 2}}
+        for method, sizes in BRIEF.items():
+            common[method] = common[method] | {"sizes": sizes}
     return tuple(
         Part(f"{table}.{name}", common[name] | {"table": table, "method": name}, 1, True, (table,))
         for table, name in pairs

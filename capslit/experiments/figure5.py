@@ -83,10 +83,13 @@ ARCHITECTURES = {
     "ovr": 20,
     "ovo": 18,
 }  # capsules that see an example of one of ten classes
-SIZES = {"paper": ((1, 2, 4, 8, 16, 32), (2, 8)), "quick": ((1, 2), (2,))}  # with joint stopping
+SIZES = {
+    "paper": ((1, 2, 4, 8, 16, 32), (2, 8), {}),
+    "quick": ((2,), (1,), {"patience": [32, 16, 8, 4, 2]}),
+}  # dimensions, those with joint stopping, and settings that are not the paper's
 
 
-def _dimension_part(architecture, stopping, d):
+def _dimension_part(architecture, stopping, d, settings):
     "The part that trains one classifier."
     words = {
         "separate": (architecture, str(d)),
@@ -97,6 +100,7 @@ def _dimension_part(architecture, stopping, d):
         "capsule_dim": d,
         "stopping": stopping,
     }
+    parameters |= settings
     return Part(
         "-".join(words[stopping]),
         parameters,
@@ -106,10 +110,10 @@ def _dimension_part(architecture, stopping, d):
 
 def _dimension_parts(data, profile):
     "The points of Figure 5, and some of them with joint stopping."
-    dims, joint = SIZES[profile]
+    dims, joint, settings = SIZES[profile]
     points = [(a, "separate", d) for a in ARCHITECTURES for d in dims]
     points += [(a, "joint", d) for a in ("ovr", "ovo") for d in joint]
-    return tuple(_dimension_part(*point) for point in points)
+    return tuple(_dimension_part(*point, settings) for point in points)
 
 
 FIGURE5 = Experiment(

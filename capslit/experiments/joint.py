@@ -222,8 +222,8 @@ SCALE = {
             "pooling": 3,
             "n_patches": 2_000,
         },
-        "n_train": 200,
-        "n_iter": 20,
+        "n_train": 100,
+        "n_iter": 10,
     },
 }
 STAGES = {

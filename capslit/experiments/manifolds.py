@@ -405,11 +405,11 @@ PLAN = {
         ("60000", "11000", 10, (10,), ALL),
     ),
     ("manifolds", "usps"): (("whole", "whole", 10, (10, 20), ALL),),
-    ("manifolds", "digits"): (("whole", "whole", 3, (6,), ALL),),
+    ("manifolds", "digits"): (("whole", "whole", 2, (3,), ALL),),
     ("manifolds-fine", "mnist"): (
         ("fine", "fine", 20, (20, 30), ("fa", "fa-tangents", "fa-image", "fa-both", "nearest")),
     ),
-    ("manifolds-fine", "digits"): (("whole", "whole", 3, (6,), ("fa", "fa-image")),),
+    ("manifolds-fine", "digits"): (("whole", "whole", 1, (2,), ("fa", "fa-image")),),
 }
 
 

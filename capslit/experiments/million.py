@@ -315,7 +315,7 @@ READING_SIZES = {
         "sizes": (1_283, 2_566),
         "dims": (2, 2),
         "updates": 20,
-        "patience": [8, 4, 2, 1, 1],
+        "patience": [4, 2, 1, 1, 1],
     },
 }
 

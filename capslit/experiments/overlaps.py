@@ -30,7 +30,7 @@ from ..mixtures.factor_analysers import MixtureOfFactorAnalyzers, Noise
 # %% ../../nbs/experiments/overlaps.ipynb #overlaps-04
 SIZES = {
     "paper": {"training": 60_000, "validation": 5_000, "test": 10_000},
-    "quick": {"training": 300, "validation": 150, "test": 150},
+    "quick": {"training": 120, "validation": 60, "test": 60},
 }
 
 
@@ -974,7 +974,7 @@ LEARNERS = {
 }
 SCALE = {  # step of windows, scenes to read, kinds of patches of votes
     "paper": (2, 20_000, {"n_components": 300, "n_outputs": 800}),
-    "quick": (1, 200, {"n_components": 30, "n_outputs": 60}),
+    "quick": (1, 100, {"n_components": 30, "n_outputs": 60}),
 }
 
 

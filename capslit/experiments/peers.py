@@ -329,9 +329,9 @@ OURS = {
 SMALL_GRIDS = {
     "logistic": ({"max_iter": 2000, "tol": 1e-3}, {"C": [1.0, 10.0]}),
     "neighbours": ({}, {"n_neighbors": [5, 8], "weights": ["uniform", "distance"]}),
-    "forest": ({"n_estimators": 50}, {"max_features": [2, 4]}),
+    "forest": ({"n_estimators": 10}, {"max_features": [2, 4]}),
     "network": (
-        {"max_iter": 100, "n_iter_no_change": 10},
+        {"max_iter": 30, "n_iter_no_change": 10},
         {"hidden_layer_sizes": [50], "alpha": [1e-4, 1e-2]},
     ),
     "svm": ({}, {"C": [2.0, 10.0], "gamma": [4.0, 8.0]}),

@@ -321,7 +321,7 @@ USPS = (
     (40, 20),
 )
 MNIST = ((1, 25), (5, 25), (10, 10), (10, 25), (20, 25), (10, 40))
-DIGITS = ((1, 4), (2, 4))
+DIGITS = ((1, 2), (2, 2))
 SIZES = {  # data → preparations → pairs (components, factors)
     "usps": {"plain": USPS, "deslanted": USPS, "shifted": USPS},
     "mnist": {
@@ -334,7 +334,7 @@ SIZES = {  # data → preparations → pairs (components, factors)
 }
 SEEDS = {"usps": 5, "mnist": 5, "digits": 1}  # with how many each learns all training images
 SEEN = {
-    ("digits", "both"): {"n_places": 9},
+    ("digits", "both"): {"n_places": 3},
     ("usps", "plain"): {"n_places": 9},
     ("usps", "shifted"): {"n_places": 9},
 }  # places in which test images are seen, if more than one

@@ -523,7 +523,7 @@ def _curve_parts(size, n_runs, profile):
     if profile == "quick":
         n_steps = 5
         n_starts = 2
-        fixed = {name: dict.fromkeys(settings, 3) for name, settings in FIXED.items()}
+        fixed = {name: dict.fromkeys(settings, 1) for name, settings in FIXED.items()}
     curve = {"n": size, "n_runs": n_runs}
     composed = {
         f"paper, {size}": {"learner": "equation 1", "start": "uniform", "n_starts": 1},

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -145,58 +146,56 @@ from importlib import import_module
 from sklearn.utils.estimator_checks import check_estimator
 from capslit.capsules.settings import Schedule
 
-warnings.simplefilter("ignore")
-place, name, cases = json.loads(sys.argv[1])
-kind = getattr(import_module(place), name)
-for parameters, expected in cases:
+for line in sys.stdin:
+    warnings.simplefilter("ignore")
+    place, name, parameters, expected = json.loads(line)
     if "schedule" in parameters:
         parameters["schedule"] = Schedule(**parameters["schedule"])
-    estimator = kind(**parameters)
+    estimator = getattr(import_module(place), name)(**parameters)
     results = check_estimator(
         estimator, on_fail=None, on_skip=None, expected_failed_checks=expected
     )
     good = ("passed", "xfail") if expected else ("passed",)
-    print(
-        json.dumps(
-            [
-                len(results),
-                [
-                    (r["check_name"], repr(r["exception"]))
-                    for r in results
-                    if r["status"] not in good
-                ],
-            ]
-        )
-    )
+    failed = [r for r in results if r["status"] not in good]
+    answer = [len(results), [(r["check_name"], repr(r["exception"])) for r in failed]]
+    print("answer", json.dumps(answer), flush=True)
 """
 
 
 @pytest.fixture(scope="session")
 def unpassed():
-    """unpassed(kind, [(parameters, expected failures), …]): for each, how many checks scikit-learn
-    made of the estimators `kind`, and those that failed or were skipped.
+    """unpassed(kind, parameters, expected failures): how many checks scikit-learn made of the
+    estimator, and those that failed or were skipped.
+
+    All run in a second process, for the array-API checks need the variable before SciPy is
+    imported.
     """
+    variables = {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHECKS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | variables,
+    )
 
-    def run(kind, cases):
-        """In a process of its own, for the array-API checks need the variable before SciPy is
-        imported.
-        """
-        done = subprocess.run(
-            [sys.executable, "-c", CHECKS, json.dumps([kind.__module__, kind.__name__, cases])],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            env=os.environ
-            | {
-                "SCIPY_ARRAY_API": "1",
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-            },
+    def run(kind, parameters, expected):
+        process.stdin.write(
+            json.dumps([kind.__module__, kind.__name__, parameters, expected]) + "\n"
         )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        process.stdin.flush()
+        limit = threading.Timer(PATIENCE, process.kill)
+        limit.start()
+        try:
+            answer = next((line for line in process.stdout if line.startswith("answer ")), None)
+        finally:
+            limit.cancel()
+        assert answer, f"the process that checks has ended: {process.wait()}"
+        return json.loads(answer.removeprefix("answer "))
 
-    return run
+    yield run
+    process.stdin.close()
+    process.wait()
 
 
 class Once:

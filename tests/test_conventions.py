@@ -10,7 +10,9 @@ from estimators import ESTIMATORS
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if " " not in name])
 def test_conventions_of_scikit_learn(name, unpassed):
     entry = ESTIMATORS[name]
-    cases = [*((settings, {}) for settings in entry.conventions), *entry.excused]
-    results = unpassed(type(entry.estimator), cases)
-    for (parameters, _), (count, failures) in zip(cases, results, strict=True):
+    for parameters, expected in [
+        *((settings, {}) for settings in entry.conventions),
+        *entry.excused,
+    ]:
+        count, failures = unpassed(type(entry.estimator), parameters, expected)
         assert count > 30 + 20 * (name == "CapsuleClassifier") and failures == [], parameters

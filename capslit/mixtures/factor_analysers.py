@@ -118,12 +118,13 @@ def _by_share(density, X, unit, shares=SHARES):
     `shares`; −∞ where it has more already.
     """
     log_densities = np.full((len(shares), len(X)), -np.inf)
+    X = density._checked(X)
     for k, share in enumerate(shares):
         more = share - density.added_noise_
         if more >= 0:  # noise adds to Ψ, so nothing has to be learned again
             noisier = copy(density)
             noisier.noise_variances_ = density.noise_variances_ + more * unit
-            log_densities[k] = noisier.score_samples(X)
+            log_densities[k] = logsumexp(noisier._log_joint_of(X), axis=1)
     return log_densities
 
 # %% ../../nbs/mixtures/factor_analysers.ipynb #choice-3

@@ -153,7 +153,7 @@ def _run_variant(part, bench):
     dim, variant = part.parameters["capsule_dim"], part.parameters["variant"]
     protocol = _varied(bench.protocol, **VARIANTS[variant])
     bench = replace(bench, prepare=lambda *_: protocol)
-    return _run_dimension(_dimension_part("multiclass", "separate", dim), bench)
+    return _run_dimension(_dimension_part("multiclass", "separate", dim, {}), bench)
 
 
 BANDS = replace(

@@ -33,7 +33,7 @@ def test_downloaded_notebooks_keep_their_pictures():
     assert "_static/figures/" not in html("_sources/nbs/plotting.ipynb")
 
 
-HEAVIEST = sorted(PAGES, key=lambda name: (BOOK / name).stat().st_size)[-6:]
+HEAVIEST = sorted(PAGES, key=lambda name: (BOOK / name).stat().st_size)[-12:]
 
 
 @together("name", ["nbs/index.html", "search.html", *HEAVIEST])

@@ -33,6 +33,13 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider  # noqa:
 
 PATIENCE = 3600  # seconds: a bound against hanging on the busiest machine, not a measurement
 
+# Warnings that end a test: but not those of what others have left, which is collected at any time.
+NO_WARNINGS = (
+    "error",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+
 # Hypothesis draws the same examples on every run; `make fuzz` draws others, and many more.
 UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("fixed", derandomize=True, database=None, **UNTIMED)

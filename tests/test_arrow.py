@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import PATIENCE, together
+from conftest import NO_WARNINGS, PATIENCE, together
 from sklearn.preprocessing import OneHotEncoder
 from test_places import inputs, quick
 
@@ -18,7 +18,7 @@ from capslit import GaussianMixture, TableClassifier
 from capslit.data import arrow_source, as_source
 from capslit.em.statistics import BatchError
 
-pytestmark = pytest.mark.filterwarnings("error", "ignore:X does not have valid feature names")
+pytestmark = pytest.mark.filterwarnings(*NO_WARNINGS, "ignore:X does not have valid feature names")
 
 
 @pytest.fixture(scope="module")

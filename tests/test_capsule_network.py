@@ -2,12 +2,11 @@
 and what it must not touch.
 """
 
-import warnings
 from functools import partial
 
 import numpy as np
 import pytest
-from conftest import FORMS, together
+from conftest import NO_WARNINGS, FORMS, together
 from scipy.special import expit
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip install capslit[torch]")
@@ -15,14 +14,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; pip insta
 from capslit.routing import network as cn  # noqa: E402
 from capslit.routing.procedure import corrected_procedure, inverse_temperatures  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings(*NO_WARNINGS)
 TINY = {"features": [(3, 2, 1)], "primary": 2, "capsules": [(2, 2, 1)]}
-
-
-@pytest.fixture(autouse=True)
-def no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 def tiny(seed=0, side=5, n_classes=3, **settings):

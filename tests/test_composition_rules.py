@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from conftest import examples, together
+from conftest import NO_WARNINGS, examples, together
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import bernoulli
@@ -24,7 +24,7 @@ from capslit.composition.rules import (
     normalized_sum,
 )
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings(*NO_WARNINGS)
 rules = together("name", RULES)
 opinions = st.lists(
     st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1)), min_size=1, max_size=8

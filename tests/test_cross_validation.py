@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import sklearn
 import sklearn.model_selection as selection
-from conftest import classes as groups, together
+from conftest import NO_WARNINGS, classes as groups, together
 from sklearn.linear_model import LogisticRegression
 
 from capslit import CapsuleClassifier, em
@@ -16,7 +16,7 @@ from capslit.arrays import to_numpy
 from capslit.capsules.cross_validation import cross_validate
 from capslit.capsules.settings import RBF
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings(*NO_WARNINGS)
 QUICK = {"thresholds": (0.5, 0.0), "patience": (4, 4), "n_jobs": 1}
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 X, Y = groups(240, 5, 4)

@@ -12,7 +12,7 @@ from pathlib import Path
 import array_api_strict
 import numpy as np
 import pytest
-from conftest import together
+from conftest import NO_WARNINGS, together
 from test_em import METHODS, problem
 from test_places import ARCHITECTURES, FAR, GROUP, PLACES, Z, quick, strict_of, torch_of
 
@@ -197,7 +197,7 @@ def tensors(n=120):
     return torch, X, torch.asarray(GROUP[:n]), torch.asarray(weight).float()
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings(*NO_WARNINGS)
 @together("change", ["requires_grad_", "bfloat16"])
 @together("place", ["memory", "batches", "beside NumPy"])
 def test_gradients_and_bfloat16_are_taken_everywhere(change, place):

@@ -4,6 +4,7 @@ under other units, bytes and threads.
 
 import numpy as np
 import pytest
+from conftest import NO_WARNINGS
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from capslit.deeper.patches import PatchFeatures, pooling_weights
 
 pytestmark = [
-    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings(*NO_WARNINGS),
     pytest.mark.filterwarnings(
         f"ignore::{ConvergenceWarning.__module__}.{ConvergenceWarning.__name__}"
     ),

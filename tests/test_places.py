@@ -16,7 +16,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import PATIENCE, together
+from conftest import NO_WARNINGS, PATIENCE, together
 from conftest import classes as groups
 from estimators import METHODS
 from sklearn.base import clone
@@ -40,7 +40,7 @@ from capslit.estimator import training_data
 from capslit.estimator.training_data import TrainingData, is_tensor
 
 pytestmark = [
-    pytest.mark.filterwarnings("error", "ignore:X does not have valid feature names"),
+    pytest.mark.filterwarnings(*NO_WARNINGS, "ignore:X does not have valid feature names"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed|dask|zarr"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
 ]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import sklearn
-from conftest import FORMS, classes, together
+from conftest import NO_WARNINGS, FORMS, classes, together
 from estimators import each
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
@@ -47,7 +47,7 @@ from capslit.capsules.learning import _share_elsewhere
 from capslit.capsules.settings import Schedule
 
 pytestmark = [
-    pytest.mark.filterwarnings("error"),
+    pytest.mark.filterwarnings(*NO_WARNINGS),
     pytest.mark.filterwarnings("ignore:the examples of the classes"),
 ]
 X, Y = classes(90, 4)

@@ -8,7 +8,7 @@ import array_api_strict as strict
 import mpmath
 import numpy as np
 import pytest
-from conftest import examples, together
+from conftest import NO_WARNINGS, examples, together
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -23,7 +23,7 @@ from capslit.em.compiling import OnDemand
 
 ORDERS = [0, 0.5, 1, 1.5, 2, 3.5, 5, 10, 20.5, 40, 98, 300, 1000, 2500.5, 5000]
 REAL = [-0.999, -0.9, -0.51, -0.5, -0.1, 0.1, 0.3, 17.123]
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings(*NO_WARNINGS)
 FUNCTIONS = {
     "integral": lambda b: interpolating_integral(10, b),
     "integral of high order": lambda b: interpolating_integral(5000, b),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import together
+from conftest import NO_WARNINGS, together
 from sklearn.neighbors import KNeighborsClassifier
 
 from capslit.data.datasets import load_digits
@@ -16,7 +16,7 @@ from capslit.mixtures.tangents import (
     tangent_vectors,
 )
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings(*NO_WARNINGS)
 DIGITS = load_digits()
 IMAGES = DIGITS.images[:60].astype(np.float64)
 X, Y = IMAGES.reshape(60, -1), DIGITS.labels[:60]

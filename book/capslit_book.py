@@ -32,7 +32,6 @@ from capslit.proofs.claims import REPORT_MIME
 
 # in the order in which they change a finished page
 EXTENSIONS = (
-    mathematics,
     modules,
     live,
     questions,
@@ -42,6 +41,7 @@ EXTENSIONS = (
     names,
     access,
     icons,
+    mathematics,
     weight,
     figures,
     search,
@@ -213,8 +213,6 @@ def setup(app):
     app.connect("autodoc-process-docstring", rewrite_docstring, priority=100)
     app.connect("autodoc-process-docstring", mend_attributes, priority=900)
     app.connect("autodoc-skip-member", skip_member)
-    # MathJax also where mathematics comes only from a cell's output
-    app.set_html_assets_policy("always")
     static = ROOT / "book" / "_static"
     app.config.html_static_path.append(str(static))
     for sheet in sorted(static.glob("*.css")):

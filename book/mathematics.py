@@ -1,71 +1,115 @@
-"""MathJax lies in the book, where Jupyter Book loads it from the network; formulas are typeset as
-they are seen.
+"""Formulas are typeset when the book is built, so that a browser shows them at once and loads no
+program for them: MathJax, which runs here in V8, draws each as SVG, with MathML for screen readers.
 """
 
 import importlib.util
+import json
+import os
 import re
+from functools import cache
+from html import unescape
 from pathlib import Path
 
-PARTS = ["core", "input/tex", "[tex]/boldsymbol", "output/svg", "a11y/assistive-mml", "ui/lazy"]
-FILES = ["startup", *PARTS, "output/svg/fonts/tex"]
+from py_mini_racer import MiniRacer
+from sphinx.errors import ExtensionError
+from pages import on_every_page
+
+PARTS = (
+    "core adaptors/liteDOM input/tex input/tex/extensions/boldsymbol output/svg"
+    " output/svg/fonts/tex a11y/assistive-mml"
+).split()
 CONFIGURATION = {
-    "loader": {"load": PARTS},
-    "tex": {"packages": {"[+]": ["boldsymbol"], "[-]": ["noundefined"]}},
-    "svg": {"mtextInheritFont": True},
-    "options": {
-        "processHtmlClass": "tex2jax_process|mathjax_process|math|output_area",
-        "ignoreHtmlClass": "tex2jax_ignore|mathjax_ignore|document",
-    },
+    "startup": {"typeset": False},
+    "tex": {"packages": {"[+]": ["boldsymbol"], "[-]": ["noundefined", "noerrors"]}},
+    "svg": {"fontCache": "global"},
 }
-
-
-# Each of MathJax's modules has copies of what old browsers lack: how these end, and what stands for
-# them in today's
-HELPERS = {
-    "extends": (
-        r"new \w\)\}\)",
-        "(c,b)=>{function C(){this.constructor=c}Object.setPrototypeOf(c,b);"
-        "c.prototype=b===null?Object.create(b):(C.prototype=b.prototype,new C)}",
-    ),
-    "assign": (r"\.apply\(this,arguments\)\}", "Object.assign"),
-    "values": (r'not defined\."\)\}', "a=>a[Symbol.iterator]?.()??[].values.call(a)"),
-    "read": (
-        r"\.error\}\}return \w\}",
-        "(a,n=1/0)=>{if(!a[Symbol.iterator])return a;const r=[];"
-        "if(n>0)for(const v of a)if(r.push(v)>=n)break;return r}",
-    ),
-    "spreadArray": (r"slice\.call\(\w\)\)\}", "(a,b)=>a.concat([].slice.call(b))"),
+# formulas [[TeX, whether it is displayed], …] → their drawings, and the glyphs that these share
+TYPESET = """formulas => {
+  const {adaptor, output} = MathJax.startup;
+  output.fontCache.clearCache();
+  const drawings = formulas.map(
+    ([tex, display]) => adaptor.outerHTML(MathJax.tex2svg(tex, {display})));
+  return JSON.stringify([drawings, adaptor.outerHTML(output.fontCache.getCache())]);
+}"""
+SCRIPTS = r"<script[^>]*(?:>window\.MathJax|mathjax).*?</script>"
+# tags, and what MathJax must not read; formulas in the line, and displayed
+PIECES = re.compile(
+    r"<(script|style|pre|code|title|textarea)\b.*?</\1>|<[^>]*>"
+    r"|\\\((?P<inline>[^<]+?)\\\)|\\\[(?P<display>[^<]+?)\\\]",
+    re.DOTALL,
+)
+# In this order: what browsers do not need, and groups that hold one glyph, or nothing
+SHORTER = {
+    r' (?:xmlns(?::xlink)?|focusable|role|unselectable|jax|class|data-c|data-mjx-\w+)="[^"]*"': "",
+    r' (?:stroke|fill|stroke-width)="(?:currentColor|0)"| style="position: relative;"': "",
+    r' (?:fence|stretchy|\w+spacing|columnalign)="[^"]*"|<mi></mi>|(?<=mml) display="\w+"': "",
+    r' xlink:href="#MJX-TEX-([^"]*)"': r' href="#\1"',
+    r"(<(use|rect)\b[^>]*)></\2>": r"\1/>",
+    r"(?<=[(, ])(-?\d+)\.\d(?=[), \"])": r"\1",  # a ten thousandth of an em
+    r"(?<=\d),0(?=\))|(?<=\d),(?=-)|(?<=:) | (?=scale)|(?<=\()0(?=\.)|;(?=\")": "",
+    r' data-mml-node="(?!math|mrow|mstyle|TeXAtom|mt[^"]|mo|msu)\w+"': "",
+    r"<g[^>]*></g>": "",
+    r"<g([^>]*)><use((?:(?! transform)[^>])*)/></g>": r"<use\1\2/>",
 }
+LEAVES = re.compile(r"<g>((?:<(?:use|rect)\b[^>]*/>)*)</g>")  # groups without a place of their own
 
 
-def with_shared_helpers(script):
-    """A script of MathJax, a seventh smaller: its modules share the helpers of startup.js."""
-    for name, (end, _) in HELPERS.items():
-        copy = rf"this&&this\.__{name}\|\|(?:(?!this&&this).)*?{end}"
-        script = re.sub(copy, f"mathjaxHelpers.{name}", script)
-    return script
+@cache
+def engine(process):
+    """MathJax in V8, once for each process, for V8 does not outlive a fork."""
+    package = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
+    v8 = MiniRacer()
+    v8.eval(f"var window, MathJax = {json.dumps(CONFIGURATION)}")
+    for part in ["startup", *PARTS]:
+        v8.eval((package / "static" / "mathjax" / f"{part}.js").read_text(encoding="utf-8"))
+    v8.eval(f"MathJax.loader.preLoad(...{json.dumps(PARTS)})")
+    v8.eval(f"MathJax.startup.getComponents(); MathJax.startup.makeMethods(); typeset = {TYPESET}")
+    return v8
 
 
-def copy_parts(app, exception):
-    """Copy the parts of MathJax that are loaded from the package that carries it."""
-    if exception is None and app.builder.format == "html":
-        package = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
-        helpers = ",".join(f"{name}:{code}" for name, (_, code) in HELPERS.items())
-        before = f"const mathjaxHelpers={{{helpers}}};"  # of the first, which is loaded first
-        for part in FILES:
-            file = part.replace("[tex]", "input/tex/extensions") + ".js"
-            target = Path(app.outdir, "_static", "mathjax", file)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            script = (package / "static" / "mathjax" / file).read_text(encoding="utf-8")
-            target.write_text(before + with_shared_helpers(script), encoding="utf-8")
-            before = ""
+def typeset(formulas):
+    """Drawings {(TeX, whether it is displayed): HTML}, and the glyphs that they share, as HTML."""
+    drawings, glyphs = json.loads(engine(os.getpid()).call("typeset", formulas))
+    drawn = {}
+    for (tex, display), drawing in zip(formulas, drawings, strict=True):
+        if error := re.search('data-mjx-error="([^"]*)"', drawing):
+            raise ExtensionError(f"MathJax cannot read {tex}: {error[1]}")
+        drawn[tex, display] = shorter(drawing, tex, display)
+    glyphs = glyphs.replace('id="MJX-TEX-', 'id="')
+    return drawn, f'<svg class="capslit-glyphs" aria-hidden="true">{glyphs}</svg>'
 
 
-def configure(app, config):
-    config.mathjax_path = "mathjax/startup.js"
-    config.mathjax3_config = CONFIGURATION
+def shorter(drawing, tex, display):
+    """A drawing with what a browser needs: if it is displayed, also the names of the nodes between
+    which a wide formula is broken into lines.
+    """
+    for pattern, rest in SHORTER.items():
+        drawing = re.sub(pattern, rest, drawing)
+    if display or tex.startswith(r"\displaystyle"):
+        return drawing
+    drawing = re.sub(' data-mml-node="[^"]*"', "", drawing)
+    count = 1
+    while count:
+        drawing, count = LEAVES.subn(r"\1", drawing)
+    return drawing
+
+
+def draw_formulas(app, name, page):
+    """Replace each formula of a page by its drawing."""
+
+    def key(match):
+        return unescape(match["inline"] or match["display"]), bool(match["display"])
+
+    def draw(match):
+        return drawn[key(match)] if match["inline"] or match["display"] else match[0]
+
+    page = re.sub(SCRIPTS, "", page, flags=re.DOTALL)
+    found = [m for m in PIECES.finditer(page) if m["inline"] or m["display"]]
+    if not found:
+        return page
+    drawn, glyphs = typeset(list(dict.fromkeys(map(key, found))))
+    return PIECES.sub(draw, page).replace("</article>", f"{glyphs}</article>", 1)
 
 
 def setup(app):
-    app.connect("config-inited", configure)
-    app.connect("build-finished", copy_parts)
+    on_every_page(app, draw_formulas)

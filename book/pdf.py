@@ -40,8 +40,6 @@ article { break-before: page } .cover { padding-top: 40mm } .cover h1 { font-siz
 </style>"""
 READY = """async () => {
   for (const image of document.images) image.loading = 'eager';
-  await MathJax.startup.promise;
-  await MathJax.startup.document.lazyTypesetAll();
   await Promise.all([...document.images].map(image => image.decode().catch(() => 0)));
   await document.fonts.ready;
 }"""

@@ -27,14 +27,14 @@ LEFT_OUT = (
     r'|<table class="autosummary.*?</table>'
     r"|<td\b[^>]*>[^a-zA-Z]*</td>"
 )
-FORMULA = r"\\\(.*?\\\)|\\\[.*?\\\]"
+FORMULA = r"<mjx-container.*?</mjx-container>"
 
 
 def words(markup):
     """The text of a piece of HTML, without code, formulas, pictures and cells of numbers."""
-    text = re.sub(LEFT_OUT, " ", markup, flags=re.DOTALL)
+    text = re.sub(FORMULA, " … ", markup, flags=re.DOTALL)
+    text = re.sub(LEFT_OUT, " ", text, flags=re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]+>", " ", text))
-    text = re.sub(FORMULA, " … ", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", text).strip()
 
 

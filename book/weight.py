@@ -1,6 +1,6 @@
-"""A page loads what it shows, where the theme and MathJax bring what any book might need: scripts
-and styles of parts that the page has, style rules that select something in the book, glyphs that
-the book's formulas use. The evidence of claims comes when a reader opens it.
+"""A page loads what it shows, where the theme brings what any book might need: scripts and styles
+of parts that the page has, style rules that select something in the book. The evidence of claims
+comes when a reader opens it.
 """
 
 import json
@@ -21,17 +21,13 @@ NEEDED = {
     r"<link [^>]*/live\.css[^>]*>": "capslit-live",
     r"<link [^>]*/questions\.css[^>]*>": "capslit-question",
     r"<script [^>]*/ledger\.js.*?</script>": "claim-ledger",
-    # formulas, also as texts of figures
-    r"<script[^>]*(?:>window\.MathJax|/mathjax/).*?</script>": (
-        r'class="(?:[^"]*\s)?(?:math\b|tex2jax_process\b[^>]*>(?:(?!</(?:div|figcaption)>).)*'
-        r"(?:\$|\\[(\[]))"
-    ),
 }
 
-# What became of a claim's mutants; the card of a claim but for its statement and its derivation
+# What became of a claim's mutants; the card of a claim but for its name and its derivation
 EVIDENCE = (
-    r'(<details class="claim-trials")(><summary>.*?</summary>)(.*?)(?=</details>)',
-    r'(<details class="claim-card"[^>]*)(>(?:(?!</dd>).)*</dd>)(.*?)(?=</dl></details>)',
+    r'(<details class="claim-trials")(><summary>.*?</summary>)()(.*?)(?=</details>)',
+    r'(<details class="claim-card"[^>]*)(><summary>.*?</summary>)'
+    r"(?=.*?(<dl>.*?</dd>))(.*?</dl>)(?=</details>)",
 )
 
 
@@ -46,10 +42,10 @@ def lighten_page(app, name, page):
     root, file = "../" * name.count("/"), f"_static/evidence/{name.replace('/', '-')}.js"
 
     def move(match):
-        start, shown, hidden = match.groups()
+        start, shown, kept, hidden = match.groups()
         address = f"#{len(lists)}" if lists else f"{root}{file}#0"  # the file's name once
         lists.append(hidden)
-        return f'{start} data-evidence="{address}"{shown}'
+        return f'{start} data-evidence="{address}"{shown}{kept and kept + "</dl>"}'
 
     for pattern in EVIDENCE:
         page = re.sub(pattern, move, page, flags=re.DOTALL)
@@ -103,80 +99,15 @@ def without_unread(css, read):
     return re.sub(frames, lambda match: match[0] if match[1] in bare else "", css)
 
 
-# Glyphs
-
-# Alphabets of MathJax's font that are kept: characters that formulas show, and these ranges whole:
-# letters, accents, brackets and their pieces, italic letters, bold digits
-ALPHABETS = (
-    "normal boldItalic doubleStruck smallop largeop texCalligraphic texSize3 texSize4 texVariant"
-).split()
-RANGES = (
-    "[\u0020-\u036f\u2000-\u20ff\u2308-\u230b\u239b-\u23ff\ue000-\uefff"
-    "\U0001d434-\U0001d467\U0001d7ce-\U0001d7d7]"
-)
-# what macros of MathJax are made of
-PIECES = "…←→⇐⇒⇔∀∃∈∏∑−∗∘√∝∞∣∥∫∼≈≠≤≥⊤⋅⋯⟨⟩⟵⟶⟷⟸⟹⟺⟼─□ℂℍℎℕℙℚℝℤ"
-GREEK = "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇αβγδεζηθικλμνξοπρςστυφχψω∂ϵϑϰϕϱϖ"
-LETTERS = {"mathbf": 0x1D400, "boldsymbol": 0x1D468, "bm": 0x1D468, "mathbb": 0x1D538}
-ENTRY = r'\d+:(?:\[[^]]*\]|"[^"]*")'  # of a glyph: its measures, or its outline
-
-
-def symbols(book, definitions):
-    """The characters that the formulas in the pages show: those that stand there, and those of
-    commands, by MathJax's tables; letters that are italic or in the alphabets of LETTERS.
-    """
-    commands = set(re.findall(r"\\([A-Za-z]+)", book))
-    meaning = {}
-    for name, codes in re.findall(r'\b([A-Za-z]+):\[?"((?:\\u[0-9a-f]{4})+)"', definitions):
-        meaning[name] = json.loads(f'"{codes}"')
-    shown = set(re.findall(r"[\u0370-\u03ff\u2100-\u2fff]", book)) | set(PIECES)
-    shown.update(char for name in commands & meaning.keys() for char in meaning[name])
-    shown.update(chr(0x1D6E2 + i) for i, letter in enumerate(GREEK) if letter in shown)  # italic
-    for command, first in LETTERS.items():
-        argument = rf"\\{command}(?![A-Za-z])\s*([A-Za-z]|\\[A-Za-z]+|\{{[^{{}}]*)"
-        for letters in re.findall(argument, book):
-            for name in re.findall(r"\\([A-Za-z]+)", letters):
-                i = GREEK.find(meaning.get(name, "?"))
-                shown.update((chr(0x1D6A8 + i), chr(0x1D71C + i)) if i >= 0 else ())  # bold
-            for letter in re.findall("[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", letters)):
-                place = ord(letter.lower()) - ord("a") + 26 * letter.islower()
-                shown.add(chr(first + place))
-    return shown
-
-
-def smaller_font(font, shown):
-    """The font without the glyphs that are not among these characters; a browser's own font would
-    stand in for them.
-    """
-    composed = set(re.findall(r'(\d+):"[^"\\]?\\u', font))  # of other glyphs
-
-    def entries(match):
-        start, alphabet, glyphs = match.groups()
-        kept = []
-        for entry in re.findall(ENTRY, glyphs):
-            code = entry.partition(":")[0]
-            char = chr(int(code))
-            used = alphabet in ALPHABETS and (char in shown or re.match(RANGES, char))
-            kept += [entry] if used or code in composed else []
-        return start + ",".join(kept)
-
-    table = rf"(T\.(\w+)=(?:\(0,H\.AddPaths\)\(V\.\w+,)?\{{)((?:{ENTRY},?)+)"
-    return re.sub(table, entries, font)
-
-
 def lighten_files(app, exception):
-    """Write MathJax's font and the style sheets again, with what the pages use."""
+    """Write the style sheets again, with what the pages use."""
     if exception is not None or app.builder.format != "html":
         return
     static = Path(app.outdir, "_static")
     pages = [path for path in Path(app.outdir).rglob("*.html") if static not in path.parents]
-    mathjax = static / "mathjax"
-    scripts = [path for path in static.rglob("*.js") if mathjax not in path.parents]
-    scripts = [path for path in scripts if path.name not in ("fontawesome.js", "bootstrap.js")]
+    whole = ("fontawesome.js", "bootstrap.js")
+    scripts = [path for path in static.rglob("*.js") if path.name not in whole]
     book = "\n".join(path.read_text(encoding="utf-8") for path in [*pages, *scripts])
-    font = mathjax / "output/svg/fonts/tex.js"
-    shown = symbols(book, (mathjax / "input/tex.js").read_text(encoding="utf-8"))
-    font.write_text(smaller_font(font.read_text(encoding="utf-8"), shown), encoding="utf-8")
     words = set(re.findall(r"(?:--)?[A-Za-z_][\w-]*", book))
     # what Bootstrap adds when it shows a tooltip; menus are in the pages
     words |= {"bs-tooltip-auto", "tooltip-inner", "tooltip-arrow"}

@@ -13,10 +13,6 @@
     const seen = [];
     const shown = e => e.getClientRects().length > 0;
     const content = document.querySelector('article') || document.body;
-    for (const e of document.querySelectorAll('mjx-merror, [data-mjx-error]'))
-      seen.push('mathematics that MathJax refuses: ' + (e.getAttribute('data-mjx-error') || e.textContent));
-    for (const e of document.querySelectorAll('[data-mml-node="mtext"][fill="red"]'))
-      seen.push('a command that MathJax does not know: ' + e.textContent);
     for (const e of document.querySelectorAll('span.math, div.math'))
       if (shown(e) && !e.querySelector('mjx-container')) seen.push('mathematics not rendered: ' + e.textContent.slice(0, 80));
     for (const e of document.querySelectorAll('mjx-container svg text'))

@@ -124,14 +124,9 @@ class Reader:
         self.page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
         self.page.evaluate(REST)
 
-    def open(self, name, typeset=True):
-        """A page when it has come to rest, with all its formulas, or only those in view."""
+    def open(self, name):
+        """A page when it has come to rest."""
         self.page.goto(self.site + name, wait_until="load")
-        self.page.evaluate(
-            "typeset => window.MathJax && MathJax.startup && MathJax.startup.promise"
-            ".then(() => typeset && MathJax.startup.document.lazyTypesetAll())",
-            typeset,
-        )
         self.page.evaluate(REST)
         return self.page
 

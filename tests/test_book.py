@@ -53,14 +53,6 @@ def test_nothing_is_loaded_from_elsewhere(name):
     assert not re.findall(f"{script}|{sheet}", html(name))
 
 
-def test_text_is_shown_even_if_mathematics_fails(readers):
-    reader = readers()
-    reader.context.route("**/mathjax/**", lambda route: route.abort())
-    reader.page.goto(f"{reader.site}nbs/capsules/definition.html", wait_until="load")
-    reader.page.locator("article h1").wait_for(state="visible")
-    assert reader.page.locator("html.typeset, mjx-container").count() == 0
-
-
 def test_code_can_be_copied(reader):
     page = reader.open("nbs/plotting.html")
     assert page.locator("div.cell_input button.copybtn").count() >= 5

@@ -39,7 +39,7 @@ HEAVIEST = sorted(PAGES, key=lambda name: (BOOK / name).stat().st_size)[-12:]
 @together("name", ["nbs/index.html", "search.html", *HEAVIEST])
 def test_first_view_is_light(browser, site, name):
     reader = Reader(browser, site)
-    reader.open(name, typeset=False)
+    reader.open(name)
     reader.context.close()
     weight = sum(reader.loaded.values())
     heaviest = sorted(reader.loaded.items(), key=lambda item: -item[1])[:5]
@@ -84,7 +84,7 @@ def test_type_of_figures_can_be_read_on_a_phone(visits, name):
 
 def test_evidence_is_loaded_when_it_is_opened(readers):
     reader = readers()
-    page = reader.open("nbs/capsules/inference.html", typeset=False)
+    page = reader.open("nbs/capsules/inference.html")
     evidence = page.locator("details.claim-trials[data-evidence]").first
     assert not any("evidence/" in name for name in reader.loaded)
     assert evidence.locator("td").count() == 0

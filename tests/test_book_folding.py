@@ -129,7 +129,7 @@ def test_model_code_is_open(name):
 
 def test_summaries_are_read_as_they_are_written(reader):
     """What a summary shows is its name; it says what a press would do."""
-    page = reader.open(MODEL, typeset=False)
+    page = reader.open(MODEL)
     summaries = page.locator("details.capslit-fold > summary")
     for word in ("Show", "Hide"):
         texts = {re.sub(r"\s+", " ", text).strip() for text in summaries.all_inner_texts()}
@@ -147,14 +147,14 @@ def test_summaries_are_read_as_they_are_written(reader):
 
 def test_one_switch_by_keyboard(readers):
     reader = readers()
-    page = reader.open(MODEL, typeset=False)
+    page = reader.open(MODEL)
     switch = page.locator("button.capslit-fold-switch")
     folds, opens = page.locator(FOLDS), page.locator(f"{FOLDS}[open]")
     assert switch.inner_text() == "Show all code" and opens.count() == 0 and folds.count() > 10
     switch.focus()
     page.keyboard.press("Enter")
     assert switch.inner_text() == "Hide all code" and opens.count() == folds.count()
-    reader.open("nbs/capsules/definition.html", typeset=False)  # remembered on the next page
+    reader.open("nbs/capsules/definition.html")  # remembered on the next page
     assert opens.count() == folds.count() > 0
     switch.focus()
     page.keyboard.press("Space")
@@ -168,13 +168,13 @@ def test_without_storage_the_switch_still_works(readers):
         " Storage.prototype[name] = function (key, ...rest) { if (key === 'capslit-code') throw new"
         " Error('no'); return given.call(this, key, ...rest); }; }"
     )
-    page = reader.open(MODEL, typeset=False)
+    page = reader.open(MODEL)
     page.locator("button.capslit-fold-switch").click()
     assert page.locator(f"{FOLDS}:not([open])").count() == 0 and not reader.errors
 
 
 def test_a_link_into_a_fold_opens_it(reader):
-    page = reader.open(MODEL, typeset=False)
+    page = reader.open(MODEL)
     page.evaluate(
         "() => { document.querySelectorAll('details.capslit-fold div.cell_input')[2].id = 'inside';"
         " location.hash = 'inside'; }"

@@ -16,7 +16,7 @@ import project  # noqa: E402
 
 pytestmark = needs_built_book
 PAGES = [
-    "nbs/index",  # which loads no MathJax
+    "nbs/index",
     "nbs/practice/notation",
     "nbs/capsules/definition",
     "nbs/practice/bibliography",

@@ -21,7 +21,8 @@
     const parts = cells.flatMap(cell => [...cell.children]).filter(part => part.getBBox().width > 0);
     return parts.map(part => {
       const {e, f} = offset(part), box = part.getBBox(), base = part.matches("[data-mml-node^=msu]") ? part.firstElementChild : part;  // of (…)²
-      const sign = base.matches("[data-mml-node=mo]") && base.querySelector("[data-c]")?.dataset.c;
+      const glyph = base.matches("use") ? base : base.querySelector("use");
+      const sign = base.matches("[data-mml-node=mo]") && glyph?.getAttribute("href").split("-")[1];
       const now = {part, sign, left: e + box.x, right: e + box.x + box.width, low: f + box.y, high: f + box.y + box.height, rank: 9};
       if (!depth && now.left - before.right > WIDE) now.rank = 0;
       else if (!depth && RELATIONS.test(sign)) now.rank = 1;

@@ -2,8 +2,10 @@
 (() => {
   const all = [...document.querySelectorAll("details[data-evidence]")];
   window.capslitEvidence = evidence => {
-    for (const details of all)
-      (details.querySelector("dl") ?? details).insertAdjacentHTML("beforeend", evidence[details.dataset.evidence.split("#")[1]]);
+    for (const details of all) {
+      details.querySelector("dl")?.remove();  // what stands there without scripts
+      details.insertAdjacentHTML("beforeend", evidence[details.dataset.evidence.split("#")[1]]);
+    }
   };
   const load = () => {
     for (const details of all) details.removeEventListener("toggle", load);

@@ -23,11 +23,12 @@ NEEDED = {
     r"<script [^>]*/ledger\.js.*?</script>": "claim-ledger",
 }
 
-# What became of a claim's mutants; the card of a claim but for its name and its derivation
+# What became of a claim's mutants; the statement and the facts in the card of a claim, which keeps
+# its name and where it is derived
 EVIDENCE = (
-    r'(<details class="claim-trials")(><summary>.*?</summary>)()(.*?)(?=</details>)',
-    r'(<details class="claim-card"[^>]*)(><summary>.*?</summary>)'
-    r"(?=.*?(<dl>.*?</dd>))(.*?</dl>)(?=</details>)",
+    r'(<details class="claim-trials")(><summary>.*?</summary>)()()(.*?)(?=</details>)',
+    r'(<details class="claim-card"[^>]*)(><summary>.*?</summary><div class="claim-statement">)(.*?)'
+    r"(</div><dl>.*?</dd>)(.*?)(?=</dl></details>)",
 )
 
 
@@ -42,10 +43,10 @@ def lighten_page(app, name, page):
     root, file = "../" * name.count("/"), f"_static/evidence/{name.replace('/', '-')}.js"
 
     def move(match):
-        start, shown, kept, hidden = match.groups()
+        start, summary, statement, derivation, rest = match.groups()
         address = f"#{len(lists)}" if lists else f"{root}{file}#0"  # the file's name once
-        lists.append(hidden)
-        return f'{start} data-evidence="{address}"{shown}{kept and kept + "</dl>"}'
+        lists.append([statement, rest])
+        return f'{start} data-evidence="{address}"{summary}{derivation}'
 
     for pattern in EVIDENCE:
         page = re.sub(pattern, move, page, flags=re.DOTALL)

@@ -41,8 +41,8 @@ def cards():
     evidence = json.loads(re.search(r"\((.*)\);", script, re.DOTALL)[1])
     found = re.split(r'(?=<details class="claim-card" id=")', html(LEDGER))[1:]
     return {
-        card.split('"')[3]: card.partition("<dl>")[0] + rest
-        for card, rest in zip(found, evidence, strict=True)
+        card.split('"')[3]: statement + card.replace("</dl>", f"{rest}</dl>", 1)
+        for card, (statement, rest) in zip(found, evidence, strict=True)
     }
 
 
@@ -210,7 +210,7 @@ def test_no_formula_of_a_card_is_clipped(readers):
     )
     page.wait_for_function(
         "[...document.querySelectorAll('.claim-card')]"
-        ".every(card => card.querySelector('.claim-statement'))"
+        ".every(card => card.querySelector('.claim-statement').childElementCount)"
     )
     for width, theme in VIEWS.values():
         reader.show(width, theme)

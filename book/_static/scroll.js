@@ -27,7 +27,7 @@
     element.setAttribute("aria-label", words);
   };
 
-  // Called at first, when the window changes, when a fold opens, and when a formula is typeset
+  // Called at first, when the window changes, when a fold opens, and when evidence comes
   const sizes = new ResizeObserver(entries => entries.forEach(entry => mark(entry.target)));
   for (const element of document.querySelectorAll(Object.keys(KINDS).join(", "))) sizes.observe(element);
   document.addEventListener("scroll", event => { if (event.target.matches?.(".capslit-scrolls")) goesOn(event.target); }, {capture: true, passive: true});

@@ -3,8 +3,9 @@
   const all = [...document.querySelectorAll("details[data-evidence]")];
   window.capslitEvidence = evidence => {
     for (const details of all) {
-      details.querySelector("dl")?.remove();  // what stands there without scripts
-      details.insertAdjacentHTML("beforeend", evidence[details.dataset.evidence.split("#")[1]]);
+      const [statement, rest] = evidence[details.dataset.evidence.split("#")[1]];
+      details.querySelector(".claim-statement")?.insertAdjacentHTML("beforeend", statement);
+      (details.querySelector("dl") ?? details).insertAdjacentHTML("beforeend", rest);
     }
   };
   const load = () => {

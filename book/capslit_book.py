@@ -61,13 +61,15 @@ def imitate_torch(app, config):
 
 def work_in_parallel(app, config):
     """As many chapters are read at a time as there are cores, one for each process: they differ too
-    much in length for Sphinx's batches.
+    much in length for Sphinx's batches, in which they are written.
     """
     # these work only after all are read, but do not say so
     for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
         app.extensions[name].parallel_read_safe = True
     app.parallel = joblib.cpu_count()
+    batches = sphinx.builders.make_chunks
     sphinx.builders.make_chunks = lambda names, count: [[name] for name in names]
+    app.connect("env-updated", lambda app, env: setattr(sphinx.builders, "make_chunks", batches))
     # what went wrong, not only in which chapter
     SphinxParallelError.__str__ = lambda error: error.traceback
 

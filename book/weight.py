@@ -27,8 +27,8 @@ NEEDED = {
 # its name and where it is derived
 EVIDENCE = (
     r'(<details class="claim-trials")(><summary>.*?</summary>)()()(.*?)(?=</details>)',
-    r'(<details class="claim-card"[^>]*)(><summary>.*?</summary><div class="claim-statement">)(.*?)'
-    r"(</div><dl>.*?</dd>)(.*?)(?=</dl></details>)",
+    r'(<details class="claim-card"[^>]*)(><summary[^>]*>.*?</summary><div class="claim-statement">)'
+    r"(.*?)(</div><dl>.*?</dd>)(.*?)(?=</dl></details>)",
 )
 
 

@@ -1,7 +1,7 @@
 """Equations carry the numbers of their sources, and each number leads to the claim that checks it.
 
-Sphinx numbers equations by itself; here `saul-2-16` is "Saul 2.16", and the others are numbered by
-chapter without gaps.
+Sphinx numbers equations by itself; here `saul-2-16` is "Saul 2.16", and the others are numbered
+within their chapters, without gaps.
 """
 
 import re
@@ -43,8 +43,7 @@ def number_equations(app, env):
         number = source_number(label)
         if not number:
             counts[docname] = counts.get(docname, 0) + 1
-            chapter = env.toc_secnumbers.get(docname, {}).get("", ())
-            number = ".".join(map(str, [*chapter, counts[docname]]))
+            number = str(counts[docname])
         equations[label] = docname, number
     ledger()  # read once, before the pages are written by several processes
     return []

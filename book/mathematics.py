@@ -50,6 +50,9 @@ SHORTER = {
     r' data-mml-node="(?!math|mrow|mstyle|TeXAtom|mt[^"]|mo|msu)\w+"': "",
     r"<g[^>]*></g>": "",
     r"<g([^>]*)><use((?:(?! transform)[^>])*)/></g>": r"<use\1\2/>",
+    r'(?<=<use)([^>]*) transform="translate\((-?\d+)\)"': r'\1 x="\2"',
+    r'(?<=<use)([^>]*) transform="translate\((-?\d+),?(-?\d+)\)"': r'\1 x="\2" y="\3"',
+    " data-mml-node=": " data-n=",
 }
 LEAVES = re.compile(r"<g>((?:<(?:use|rect)\b[^>]*/>)*)</g>")  # groups without a place of their own
 
@@ -87,7 +90,7 @@ def shorter(drawing, tex, display):
         drawing = re.sub(pattern, rest, drawing)
     if display or tex.startswith(r"\displaystyle"):
         return drawing
-    drawing = re.sub(' data-mml-node="[^"]*"', "", drawing)
+    drawing = re.sub(' data-n="[^"]*"', "", drawing)
     count = 1
     while count:
         drawing, count = LEAVES.subn(r"\1", drawing)

@@ -5,13 +5,13 @@
   const GAP = 350, INDENT = 1000, WIDE = 900;  // thousandths of an em
   const RELATIONS = /^(3[CDE]|2190|2192|21A6|21D[24]|27F9|27FA|2208|221D|223C|2243|2248|2260|2261|226[4-B]|22A5)$/i;  // characters
   const SUMS = /^(2B|2212|B1)$/i, OPENING = /^(28|5B|7B)$/i, CLOSING = /^(29|5D|7D)$/i;
-  const BOXES = ["mrow", "mstyle", "TeXAtom", "mtable", "mtr", "mtd"].map(name => `[data-mml-node=${name}]`).join();
+  const BOXES = ["mrow", "mstyle", "TeXAtom", "mtable", "mtr", "mtd"].map(name => `[data-n=${name}]`).join();
   const drawn = new WeakMap();  // formula → its drawing in one line, and the width for which it was fitted
 
   const place = part => part.transform.baseVal.consolidate()?.matrix ?? {e: 0, f: 0};
   const offset = part => {  // in the formula, through the cells of a table
     let e = 0, f = 0;
-    for (; !part.matches("[data-mml-node=math]"); part = part.parentElement) e += place(part).e, f += place(part).f;
+    for (; !part.matches("[data-n=math]"); part = part.parentElement) e += place(part).e, f += place(part).f;
     return {e, f};
   };
 
@@ -20,9 +20,9 @@
     let depth = 0, before = {};
     const parts = cells.flatMap(cell => [...cell.children]).filter(part => part.getBBox().width > 0);
     return parts.map(part => {
-      const {e, f} = offset(part), box = part.getBBox(), base = part.matches("[data-mml-node^=msu]") ? part.firstElementChild : part;  // of (…)²
+      const {e, f} = offset(part), box = part.getBBox(), base = part.matches("[data-n^=msu]") ? part.firstElementChild : part;  // of (…)²
       const glyph = base.matches("use") ? base : base.querySelector("use");
-      const sign = base.matches("[data-mml-node=mo]") && glyph?.getAttribute("href").split("-")[1];
+      const sign = base.matches("[data-n=mo]") && glyph?.getAttribute("href").split("-")[1];
       const now = {part, sign, left: e + box.x, right: e + box.x + box.width, low: f + box.y, high: f + box.y + box.height, rank: 9};
       if (!depth && now.left - before.right > WIDE) now.rank = 0;
       else if (!depth && RELATIONS.test(sign)) now.rank = 1;
@@ -47,9 +47,9 @@
   };
 
   const divide = (svg, room) => {
-    let row = svg.querySelector("[data-mml-node=math]");
+    let row = svg.querySelector("[data-n=math]");
     while (row.children.length === 1 && row.firstElementChild.matches(BOXES)) row = row.firstElementChild;
-    const within = [...row.children], are = kind => within.every(part => part.dataset.mmlNode === kind);
+    const within = [...row.children], are = kind => within.every(part => part.dataset.n === kind);
     const cells = are("mtr") ? within.map(tr => [...tr.children]) : [are("mtd") ? within : [row]];
     const rows = cells.map(ranked).filter(parts => parts.length);
     // rather smaller than broken within brackets

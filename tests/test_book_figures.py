@@ -10,7 +10,9 @@ from conftest import together
 
 pytestmark = needs_built_book
 
-FIRST_VIEW = 1.5 * 2**20  # bytes, not compressed
+FIRST_VIEW = 2**20  # bytes, not compressed
+# those with hundreds of formulas in sight may load half as much again
+LONG = ("nbs/capsules/inference.html", "nbs/capsules/special.html")
 LETTERS = "nbs/experiments/letters.html"
 FIGURE = r'<figure class="capslit-figure" id="([^"]+)">(.*?)</figure>'
 
@@ -43,7 +45,8 @@ def test_first_view_is_light(browser, site, name):
     reader.context.close()
     weight = sum(reader.loaded.values())
     heaviest = sorted(reader.loaded.items(), key=lambda item: -item[1])[:5]
-    assert weight <= FIRST_VIEW, f"{weight / 2**20:.2f} MiB: {heaviest}"
+    limit = 1.5 * FIRST_VIEW if name in LONG else FIRST_VIEW
+    assert weight <= limit, f"{weight / 2**20:.2f} MiB: {heaviest}"
 
 
 def scroll_through(page, theme):

@@ -6,6 +6,7 @@ import functools
 import http.server
 import importlib.util
 import json
+import re
 import shutil
 import sys
 import threading
@@ -31,6 +32,12 @@ CHAPTERS = [name for name in PAGES if name.startswith("nbs/")]
 def html(name):
     """The text of a page."""
     return (BOOK / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def anchors(name):
+    """The places in a page that links may lead to."""
+    return set(re.findall(r"""\s(?:id|name)=["']([^"']+)["']""", html(name)))
 
 
 needs_built_book = [

@@ -40,9 +40,8 @@ PIECES = re.compile(
 )
 # In this order: what browsers do not need, and groups that hold one glyph, or nothing
 SHORTER = {
-    r' (?:xmlns(?::xlink)?|focusable|role|unselectable|jax|class|data-c|data-mjx-\w+)="[^"]*"': "",
+    r' (?:xmlns(?::xlink)?|focusable|role|jax|class|data-c|data-mjx-\w+)="[^"]*"': "",
     r' (?:stroke|fill|stroke-width)="(?:currentColor|0)"| style="position: relative;"': "",
-    r' (?:fence|stretchy|\w+spacing|columnalign)="[^"]*"|<mi></mi>|(?<=mml) display="\w+"': "",
     r' xlink:href="#MJX-TEX-([^"]*)"': r' href="#\1"',
     r"(<(use|rect)\b[^>]*)></\2>": r"\1/>",
     r"(?<=[(, ])(-?\d+)\.\d(?=[), \"])": r"\1",  # a ten thousandth of an em
@@ -54,6 +53,10 @@ SHORTER = {
     r'(?<=<use)([^>]*) transform="translate\((-?\d+),?(-?\d+)\)"': r'\1 x="\2" y="\3"',
     " data-mml-node=": " data-n=",
 }
+# the same for MathML: how it would look
+LOOKS = re.compile(
+    r' (?:xmlns|unselectable|data-mjx-\w+|fence|stretchy|\w+spacing|columnalign)="[^"]*"|<mi></mi>'
+)
 LEAVES = re.compile(r"<g>((?:<(?:use|rect)\b[^>]*/>)*)</g>")  # groups without a place of their own
 
 
@@ -86,15 +89,14 @@ def shorter(drawing, tex, display):
     """A drawing with what a browser needs: if it is displayed, also the names of the nodes between
     which a wide formula is broken into lines.
     """
+    svg, tag, spoken = drawing.partition("<mjx-assistive-mml")
     for pattern, rest in SHORTER.items():
-        drawing = re.sub(pattern, rest, drawing)
-    if display or tex.startswith(r"\displaystyle"):
-        return drawing
-    drawing = re.sub(' data-n="[^"]*"', "", drawing)
-    count = 1
-    while count:
-        drawing, count = LEAVES.subn(r"\1", drawing)
-    return drawing
+        svg = re.sub(pattern, rest, svg)
+    if not display and not tex.startswith(r"\displaystyle"):
+        svg, count = re.sub(' data-n="[^"]*"', "", svg), 1
+        while count:
+            svg, count = LEAVES.subn(r"\1", svg)
+    return svg + tag + LOOKS.sub("", spoken)
 
 
 def draw_formulas(app, name, page):

@@ -74,12 +74,14 @@ def engine(process):
 
 
 def typeset(formulas):
-    """Drawings {(TeX, whether it is displayed): HTML}, and the glyphs that they share, as HTML."""
+    """Drawings {(TeX, whether it is displayed): HTML}, and the glyphs that they share, as HTML;
+    ValueError if MathJax cannot read a formula.
+    """
     drawings, glyphs = json.loads(engine(os.getpid()).call("typeset", formulas))
     drawn = {}
     for (tex, display), drawing in zip(formulas, drawings, strict=True):
         if error := re.search('data-mjx-error="([^"]*)"', drawing):
-            raise ExtensionError(f"MathJax cannot read {tex}: {error[1]}")
+            raise ValueError(f"MathJax cannot read {tex}: {error[1]}")
         drawn[tex, display] = shorter(drawing, tex, display)
     glyphs = glyphs.replace('id="MJX-TEX-', 'id="')
     return drawn, f'<svg class="capslit-glyphs" aria-hidden="true">{glyphs}</svg>'
@@ -112,7 +114,10 @@ def draw_formulas(app, name, page):
     found = [m for m in PIECES.finditer(page) if m["inline"] or m["display"]]
     if not found:
         return page
-    drawn, glyphs = typeset(list(dict.fromkeys(map(key, found))))
+    try:
+        drawn, glyphs = typeset(list(dict.fromkeys(map(key, found))))
+    except ValueError as error:
+        raise ExtensionError(f"{name}: {error}") from None
     return PIECES.sub(draw, page).replace("</article>", f"{glyphs}</article>", 1)
 
 
